@@ -156,6 +156,18 @@ def test_what_has_no_kernel_is_left_to_torch_with_the_reason() -> None:
     assert "convolution of float64" in scope.unfusible[0].reason
 
 
+def test_a_kernel_may_change_what_torch_has_returned() -> None:
+    """Inductor lets an operator in place have the memory of a result that nothing else needs."""
+
+    def model(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return torch.cdist(x, x).scatter_reduce(0, i, x, "sum")
+
+    run = check(model, torch.rand(6, 6), torch.randint(0, 6, (6, 6)))
+    (scope,) = run.report.scopes
+    assert [entry.op for entry in scope.unfusible] == ["aten::_cdist_forward"]
+    assert "scatter_reduce" in {op.name for segment in scope.segments for op in segment.ops}
+
+
 def test_an_index_outside_is_an_error_and_not_a_wild_store() -> None:
     model = compiled(lambda x, i, v: x.scatter_add(0, i, v))
     index = torch.full((2, 4), 9)

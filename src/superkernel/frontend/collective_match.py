@@ -9,7 +9,7 @@ from ..model.ranks import RankGroup
 from ..targets.collectives import CollectiveOps, CollectiveSupport, CollectiveTerms
 from .capture.fusibility import Cause, Unfusible
 from .collective_calls import WAIT, CollectiveCall, collectives_of
-from .lowering.program_trace import LibraryCall, Storage, StorageOrigin, TracedTensor, kernel_argument
+from .lowering.program_trace import LibraryCall, Storage, kernel_argument
 from .machine_groups import machine_group, machines_of
 from .process_groups import ACROSS_MACHINES, ProcessGroupRanks, find_process_group, share_machine
 
@@ -51,18 +51,15 @@ class CollectiveMatcher:
                 raise UnsupportedError("collective")
             matched = self._match_all(call, self.support)
         except UnsupportedError as reason:
-            self._results -= {view.storage for view in (*call.results, *_tensors(call)) if view is not None}
+            self._results -= {view.storage for view in (*call.results, *call.given) if view is not None}
             return Unfusible(name, str(reason), call.origins, Cause.COLLECTIVE)
-        for collective, _ in matched:
-            storage = collective.result.storage
-            self._results.add(storage)
-            if storage.origin is StorageOrigin.RETURNED:
-                storage.origin = StorageOrigin.ALLOCATED  # by the program
+        self._results |= {collective.result.storage for collective, _ in matched}
+        call.allocate_results()
         return tuple(fused for _, fused in matched)
 
     def _match_wait(self, call: LibraryCall) -> StartedCollectives | Unfusible:
         """Ops that need the result of a fused collective wait for it; what torch started, torch awaits."""
-        (awaited,) = _tensors(call)
+        (awaited,) = call.given
         if awaited.storage in self._results:
             return ()
         return Unfusible(WAIT, "collective", call.origins, Cause.COLLECTIVE)
@@ -100,9 +97,3 @@ def is_inside_machine(call: LibraryCall) -> bool:
         )
     except UnsupportedError:
         return False
-
-
-def _tensors(call: LibraryCall) -> list[TracedTensor]:
-    values = [*call.args, *call.kwargs.values()]
-    flat = [value for given in values for value in (given if isinstance(given, list | tuple) else [given])]
-    return [value for value in flat if isinstance(value, TracedTensor)]

@@ -11,9 +11,11 @@ from torch.utils._pytree import tree_map
 from ..runtime.launch_events import TorchKernel, register, torch_launch
 from ..runtime.super_kernel import SuperKernel
 from ..targets.protocol import AddressWriter, ModelSupport
-from .left_out_collectives import left_out_of, tell_ranks
+from .collective_calls import communicates
+from .left_out_collectives import left_out_of
 from .lowering.program_trace import ProgramTrace, StorageOrigin, TracedTensor
 from .program_memory import CallFrame, CallTensors, ProgramMemory, SegmentLaunch, as_traced
+from .program_rounds import ProgramRounds
 from .segments import ProgramStep, Segment, TorchCall
 
 # the address of the C function of torch that takes a tensor and returns the address of its memory
@@ -48,7 +50,10 @@ class Program:
         self._allocate = support.allocator()
         self._frames: list[CallFrame] = []  # of calls that have returned
         self._settled = False
-        self._left_out = left_out_of(steps)  # collectives
+        self._rounds: ProgramRounds | None = None
+        if support.collectives is not None:
+            segments = [launch.rounds for launch in self._launches if launch.rounds is not None]
+            self._rounds = ProgramRounds(segments, left_out_of(steps), support.collectives)
         if len(self._launches) < len(self._steps):
             register(self)
 
@@ -150,10 +155,9 @@ class Program:
                 spans = {args[index].data_ptr(): launch.sizes[place] for place, index in launch.inputs}
                 spans |= {address: launch.sizes[place] for place, address in launch.fixed}
                 self._support.settle(list(spans.items()))
-        frame = CallFrame(self._memory.arena_bytes, self._launches, self._support.device)
-        if is_first and self._left_out and self._support.collectives is not None:
-            tell_ranks(self._left_out, self._support.collectives)
-        return frame
+        if self._rounds is not None:
+            self._rounds.make_areas()
+        return CallFrame(self._memory.arena_bytes, self._launches, self._support.device)
 
     def start_reporting(self, detail: bool) -> None:
         """Publish what torch runs between segments."""
@@ -181,4 +185,4 @@ class Program:
             if view is None or view.storage in tensors.returned:
                 continue
             if view.storage.origin is StorageOrigin.RETURNED:
-                tensors.returned[view.storage] = as_traced(value, view)
+                tensors.returned[view.storage] = as_traced(value, view, communicates(call.op._schema.name))

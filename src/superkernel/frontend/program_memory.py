@@ -169,10 +169,15 @@ def _tells_buffers_apart(steps: Sequence[ProgramStep]) -> bool:
     )
 
 
-def as_traced(value: Any, view: TracedTensor) -> Any:
-    """The result of an operator in the layout that it had in the trace, for which kernels were compiled."""
+def as_traced(value: Any, view: TracedTensor, arrives: bool = False) -> Any:
+    """The result of an operator in the layout that it had in the trace, for which kernels were compiled.
+
+    `arrives`: other ranks send it, until a wait for this very tensor.
+    """
     if tuple(value.stride()) == view.strides and value.storage_offset() * value.element_size() == view.offset:
         return value
+    if arrives:
+        torch.ops._c10d_functional.wait_tensor.default(value)
     memory = torch.empty(view.storage.nbytes, dtype=torch.uint8, device=value.device)
     typed = torch.empty(0, dtype=view.dtype, device=value.device).set_(memory.untyped_storage(), 0, (0,))
     laid_out = torch.as_strided(typed, view.shape, view.strides, view.offset // value.element_size())

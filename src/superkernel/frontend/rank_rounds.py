@@ -1,13 +1,12 @@
-"""frontend.rank_rounds: the collectives of a segment -> shared memory, made before the first call, and its rounds.
+"""frontend.rank_rounds: the collectives of a segment -> shared memory, and its rounds.
 
 A round is one execution of the segment, fused or op by op. Every group of ranks has an area of its own.
 """
 
 from __future__ import annotations
 
-import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from typing import Any
@@ -29,7 +28,7 @@ class RankRounds:
     """The shared memory of a segment, and its launches in rounds."""
 
     def __init__(self, graph: Graph, collectives: Sequence[FusedCollective], support: CollectiveSupport) -> None:
-        self._graph, self._support = graph, support
+        self.graph, self._support = graph, support
         self._groups: dict[str, ProcessGroupRanks] = {}  # by name, in the order of their first collectives
         self._windows: dict[str, dict[str, int]] = {}  # by group: bytes per rank, by window
         for collective in collectives:
@@ -38,9 +37,6 @@ class RankRounds:
                 self._groups[name] = collective.process_group
                 self._windows.setdefault(name, {}).update(collective.ops.windows)
         self._areas: dict[str, RankArea] = {}
-        self._sequences = RankSequences(graph)
-        self._settled = False  # all ranks have the same order of collectives
-        self._lock = threading.Lock()
         _all_rounds.add(self)
         _follow_process_groups()
 
@@ -53,30 +49,34 @@ class RankRounds:
             for window, slot_bytes in windows.items()
         }
 
+    @property
+    def group_names(self) -> Collection[str]:
+        return self._groups
+
+    def make_area(self, name: str, sequences: RankSequences) -> None:
+        """The memory of one group, unless it is there; waits for all of its ranks."""
+        if name not in self._areas:
+            self._areas[name] = self._make_area(self._groups[name], sequences)
+
+    def talk(self, name: str) -> Any:
+        """With the ranks of a group, for `settle_orders`."""
+        return self._areas[name].talk(self._groups[name].store)
+
     def addresses(self) -> Mapping[str, int]:
-        """Where each window lies. The first call waits for all ranks of every group."""
-        with self._lock:
-            # by name: ranks that waited for each other in different groups would not meet
-            for name, found in sorted(self._groups.items()):
-                if name not in self._areas:
-                    self._areas[name] = self._make_area(found)
-            if not self._settled:
-                talks = [self._areas[name].talk(found.store) for name, found in sorted(self._groups.items())]
-                self._support.settle_orders(self._sequences, talks)
-                self._settled = True
+        """Where each window lies, when the areas of all groups are there."""
         return {window: self._areas[name].address(window) for name in self._areas for window in self._windows[name]}
 
-    def _make_area(self, found: ProcessGroupRanks) -> RankArea:
-        stated = collective_digest(self._graph, found.group.name)
+    def _make_area(self, found: ProcessGroupRanks, sequences: RankSequences) -> RankArea:
+        stated = collective_digest(self.graph, found.group.name)
         windows = self._windows[found.group.name]
         if not found.is_alive:
             raise LaunchError(
-                f"super_kernel_scope {self._graph.name!r}: the process group {found.group} was destroyed before the "
+                f"super_kernel_scope {self.graph.name!r}: the process group {found.group} was destroyed before the "
                 "first call; create it again and compile the model again (torch.compiler.reset())"
             )
         if found.whole is not None:
             # torch runs the exchange between machines behind this: all of them must expect it
-            agree(found.whole, self._support, collectives_stated(self._graph, found.group))
+            agree(found.whole, self._support, collectives_stated(self.graph, found.group))
         session = meet_ranks(found, self._support)
         return self._support.area(
             found.store,
@@ -86,7 +86,7 @@ class RankRounds:
             stated,
             found.timeout_s,
             lambda: found.is_alive,
-            self._sequences,
+            sequences,
         )
 
     def close(self) -> None:

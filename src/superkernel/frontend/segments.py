@@ -35,7 +35,6 @@ from .lowering.program_trace import (
     LibraryCall,
     ProgramCall,
     ProgramTrace,
-    StorageOrigin,
     TracedTensor,
     kernel_argument,
 )
@@ -155,10 +154,7 @@ def match_library_call(call: LibraryCall, target: Target, cores: int, scratch: S
         ops = make_ops(registered, arguments, [kernel_argument(view) for view in results], cores, scratch)
     except UnsupportedError as reason:
         return Unfusible(name, str(reason), call.origins)
-    if not outs:  # the program allocates what the operator would have returned; `out` may lie in an earlier result
-        for view in results:
-            if view.storage.origin is StorageOrigin.RETURNED:
-                view.storage.origin = StorageOrigin.ALLOCATED
+    call.allocate_results()
     return [op if op.name else replace(op, name=name.split("::")[1]) for op in ops]
 
 

@@ -30,31 +30,35 @@ class RankEvent:
         return f"{name} ({','.join(map(str, ranks))})"
 
 
-def rank_events(graph: Graph) -> tuple[RankEvent, ...]:
-    """In the serial order of the graph."""
+def rank_events(*graphs: Graph) -> tuple[RankEvent, ...]:
+    """In the serial order of the graphs, which run one after the other."""
     places: Counter[tuple[str, tuple[int, ...]]] = Counter()
-    arrivals: dict[int, list[RankEvent]] = {}
-    waits: dict[int, list[RankEvent]] = {}
-    for collective in graph.collectives:
-        key = collective.group.name, collective.group.ranks
-        meeting = (*key, places[key])
-        places[key] += 1
-        if collective.sender is not None:
-            arrivals.setdefault(collective.sender, []).append(RankEvent(True, meeting, collective.name))
-        for receiver in collective.receivers:
-            waits.setdefault(receiver, []).append(RankEvent(False, meeting, collective.name))
-    return tuple(event for op in graph.order for events in (waits, arrivals) for event in events.get(op, ()))
+    found: list[RankEvent] = []
+    for graph in graphs:
+        arrivals: dict[int, list[RankEvent]] = {}
+        waits: dict[int, list[RankEvent]] = {}
+        for collective in graph.collectives:
+            key = collective.group.name, collective.group.ranks
+            meeting = (*key, places[key])
+            places[key] += 1
+            if collective.sender is not None:
+                arrivals.setdefault(collective.sender, []).append(RankEvent(True, meeting, collective.name))
+            for receiver in collective.receivers:
+                waits.setdefault(receiver, []).append(RankEvent(False, meeting, collective.name))
+        found += [event for op in graph.order for events in (waits, arrivals) for event in events.get(op, ())]
+    return tuple(found)
 
 
 class RankSequences:
     """What a rank knows of the events of all ranks."""
 
-    def __init__(self, graph: Graph) -> None:
-        groups = {collective.group.name: collective.group for collective in graph.collectives}
+    def __init__(self, *graphs: Graph) -> None:
+        """`graphs`: of this rank, one after the other."""
+        groups = {each.group.name: each.group for graph in graphs for each in graph.collectives}
         self._known: dict[int, tuple[RankEvent, ...]] = {}
         if groups:  # a rank of one group waits for no other group: it is no part of a circle
             rank = next(iter(groups.values())).global_rank
-            self._known[rank] = rank_events(graph) if len(groups) > 1 else ()
+            self._known[rank] = rank_events(*graphs) if len(groups) > 1 else ()
 
     def to_json(self) -> dict[str, list[list[object]]]:
         return {

@@ -29,7 +29,7 @@ from ..capture.source_lines import source_line
 from .inductor import MATMULS, GeneratedProgram, inductor_decompositions
 from .program_trace import KernelCall, ProgramTrace
 from .protocol import KernelOps, LoweredProgram
-from .trace_program import OperatorTracer, ProgramTracer
+from .trace_program import WAIT, OperatorTracer, ProgramTracer
 
 _clone, _copy_strided = torch.ops.aten.clone.default, torch.ops.prims.copy_strided.default
 
@@ -178,7 +178,7 @@ class OperandTracer(OperatorTracer):
         known = [
             isinstance(v, torch.Tensor) and v.untyped_storage()._cdata in self._graph_tracer.storages for v in values
         ]
-        if func._schema.is_mutable or not all(known):
+        if func._schema.is_mutable or func._schema.name == WAIT or not all(known):
             super()._record(func, args, kwargs, result)
 
     def _readable(self, layout: OperandLayout) -> Callable[[Any], Any]:

@@ -72,6 +72,23 @@ class LibraryCall:
     results: tuple[TracedTensor | None, ...]  # what it returns: new memory, or memory that it was given
     origins: tuple[str, ...] = ()
 
+    @property
+    def given(self) -> list[TracedTensor]:
+        """The tensors among its arguments, also in lists."""
+        values = [*self.args, *self.kwargs.values()]
+        flat = [value for given in values for value in (given if isinstance(given, list | tuple) else [given])]
+        return [value for value in flat if isinstance(value, TracedTensor)]
+
+    def allocate_results(self) -> None:
+        """A sub-kernel runs in its place: the program allocates the new memory that it would have returned.
+
+        What it was given may be memory that an earlier call returns, and stays so.
+        """
+        given = {view.storage for view in self.given}
+        for view in self.results:
+            if view is not None and view.storage.origin is StorageOrigin.RETURNED and view.storage not in given:
+                view.storage.origin = StorageOrigin.ALLOCATED
+
 
 ProgramCall = KernelCall | LibraryCall
 

@@ -31,7 +31,7 @@ from .program_trace import (
 )
 
 _CALL, _KERNELS, _LIBRARY = "call", "async_compile", "extern_kernels"
-_WAIT = "_c10d_functional::wait_tensor"
+WAIT = "_c10d_functional::wait_tensor"
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class OperatorTracer(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = _out_argument(func, kwargs)
-        if out is None and func._schema.name == _WAIT:
+        if out is None and func._schema.name == WAIT:
             out = args[0]  # it returns its argument, of which shape inference makes a new tensor
         result = func(*args, **kwargs) if out is None else out
         if not _is_view(func):

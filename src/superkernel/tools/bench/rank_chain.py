@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from ...frontend.collective_match import FusedCollective
 from ...frontend.process_groups import find_process_group
+from ...frontend.program_rounds import ProgramRounds
 from ...frontend.rank_rounds import RankRounds
 from ...model.tensor_arg import TensorArg
 from ...runtime.compile import compile
@@ -50,6 +51,7 @@ class FusedChain:
             array[:] = 0
         self.buffers["x"][:] = input_of(self._group.rank, room)
         self._values, self._sizes = self.kernel.argument_arrays()
+        ProgramRounds([self._rounds], {}, support).make_areas()
         addresses, sizes = self._rounds.addresses(), self._rounds.window_bytes
         for place, name in enumerate(self.kernel.graph.buffers):
             is_window = name in addresses
