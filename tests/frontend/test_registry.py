@@ -290,12 +290,21 @@ def test_a_buffer_that_is_none_of_the_arguments_runs_unfused_and_names_it(
     assert len(ran.warnings) == 1 and "'strange'" in ran.warnings[0]
 
 
-def test_a_result_that_is_declared_as_an_input_runs_unfused_and_names_it(
-    source: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("x", "room", "told"),
+    [
+        ("in:x", "in:room", "no op writes the result 'out': 'half' takes it as 'room', declared in"),
+        ("inout:x", "out:room", "the operator does not write its argument 'x': 'half' takes it as 'x', declared inout"),
+        ("in:x:float64", "out:room", "'half' declares 'in:x:float64' and is given a tensor of float32"),
+        ("in:x", "out:room:float32[1000,1000]", "'half' declares 'out:room:float32[1000,1000]' and is given"),
+    ],
+)
+def test_a_kernel_that_declares_what_the_operator_does_not_do_runs_unfused_and_names_it(
+    source: Path, monkeypatch: pytest.MonkeyPatch, x: str, room: str, told: str
 ) -> None:
     monkeypatch.setattr(registry, "_registered", {})
-    made = sk.SubKernel.from_source(source, "half", block_dim=1, params=["in:x", "scalar:n:int64", "in:room"])
+    made = sk.SubKernel.from_source(source, "half", block_dim=1, params=[x, "scalar:n:int64", room])
     sk.register_kernel("mylib::scale")(lambda x, factor, *, out: sk.Op(made, [x, x.numel, out]))
     ran = run(lambda x: scale(x, 2.0) + 1, X)
     assert torch.equal(ran.outputs, X * 2 + 1)
-    assert len(ran.warnings) == 1 and "no op writes the result 'out': 'half' takes it as 'room'" in ran.warnings[0]
+    assert len(ran.warnings) == 1 and told in ran.warnings[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -15,6 +15,7 @@ from ..model.op import Op, Place
 from ..model.tensor_arg import KernelFunction, TensorArg
 from ..targets import DEFAULT_TARGET, find_target
 from ..targets.protocol import Target
+from .returned_ops import check_returned_ops
 
 _EXTRAS = ("cores", "scratch")  # parameters that a function may have beside the operator's
 
@@ -87,8 +88,9 @@ def make_ops(
     results: Sequence[TensorArg],
     cores: int,
     scratch: Callable[[int], Place],
+    mutated: Collection[str],
 ) -> list[Op]:
-    """Call the function and check what it returns."""
+    """Call the function and check what it returns. `mutated`: the arguments that the operator writes."""
     outs = {"out": results[0]} if len(results) == 1 else {f"out{i}": result for i, result in enumerate(results)}
     extras = {"cores": cores, "scratch": scratch}
     where = f"kernel registered for {shown(registered.operator)} on {registered.target}"
@@ -101,26 +103,8 @@ def make_ops(
     if not isinstance(ops, Sequence) or not ops or not all(isinstance(op, Op) for op in ops):
         allowed = "it must return an Op, a list of Ops, or raise UnsupportedError"
         raise GraphError(f"{where} returned {shown(returned)}; {allowed}")
-    _check_results(ops, outs, where)
+    check_returned_ops(ops, arguments, mutated, outs, where)
     return list(ops)
-
-
-def _check_results(ops: Sequence[Op], outs: Mapping[str, TensorArg], where: str) -> None:
-    """A result that ops only read has no writer in the plan: ops that need it would not wait."""
-    passed = [
-        (op, param, arg.name)
-        for op in ops
-        for param, arg in zip(op.kernel.params, op.args, strict=True)
-        if isinstance(arg, Place)
-    ]
-    written = {name for _, param, name in passed if param.kind.writes}
-    for out, result in outs.items():
-        for op, param, name in passed:
-            if name == result.name and name not in written:
-                raise GraphError(
-                    f"{where}: no op writes the result {out!r}: {op.kernel.name!r} takes it as {param.name!r}, "
-                    f"declared {param.kind.value}; declare the parameter that writes it as out or inout"
-                )
 
 
 def named_arguments(overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
@@ -141,6 +125,12 @@ def named_arguments(overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
         else:
             named[argument.name] = value
     return named, outs
+
+
+def mutated_arguments(overload: Any) -> list[str]:
+    """The names of the arguments that an operator writes, by its schema."""
+    arguments = overload._schema.arguments
+    return [argument.name for argument in arguments if argument.alias_info is not None and argument.alias_info.is_write]
 
 
 def _operator_name(op: Any) -> str:

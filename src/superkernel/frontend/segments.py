@@ -42,7 +42,7 @@ from .lowering.protocol import KernelOps
 from .pending_collectives import PendingCollectives
 from .profit_gate import FUSED, ON_ONE_CORE, LaunchFunction, ProfitGate
 from .rank_rounds import RankRounds
-from .registry import find_kernel, make_ops, named_arguments
+from .registry import find_kernel, make_ops, mutated_arguments, named_arguments
 from .settings import BackendSettings, Fuse
 
 
@@ -151,7 +151,8 @@ def match_library_call(call: LibraryCall, target: Target, cores: int, scratch: S
         named, outs = named_arguments(call.op, call.args, call.kwargs)
         results = outs or [result for result in call.results if result is not None]
         arguments = tree_map(kernel_argument, named, is_leaf=lambda value: isinstance(value, TracedTensor))
-        ops = make_ops(registered, arguments, [kernel_argument(view) for view in results], cores, scratch)
+        written = [kernel_argument(view) for view in results]
+        ops = make_ops(registered, arguments, written, cores, scratch, mutated_arguments(call.op))
     except UnsupportedError as reason:
         return Unfusible(name, str(reason), call.origins)
     call.allocate_results()
