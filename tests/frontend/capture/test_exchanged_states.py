@@ -80,6 +80,16 @@ def half_turned(x: Tensor) -> None:
     x[:20] = x.flip(0)[10:30]
 
 
+def rows_move_after_some_are_written(x: Tensor) -> None:
+    x[torch.tensor([2, 4])] = 0.5
+    x[1:] = x[:-1].clone()
+
+
+def half_turned_after_some_are_written(x: Tensor) -> None:
+    x[torch.tensor([2, 4])] = 0.5
+    x.copy_(x.flip(0))
+
+
 def entries_that_it_names(x: Tensor) -> None:
     x[(x[:, :1].long() + 3).remainder(len(x)).expand(-1, 2)] = 7.0
 
@@ -94,6 +104,8 @@ def entries_that_it_names(x: Tensor) -> None:
         columns_become_rows,
         a_view_of_what_is_computed,
         half_turned,
+        rows_move_after_some_are_written,
+        half_turned_after_some_are_written,
         entries_that_it_names,
     ],
 )
