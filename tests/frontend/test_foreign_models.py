@@ -61,6 +61,18 @@ def test_quantised_layers_and_library_operators_are_one_super_kernel() -> None:
     assert not any(name.startswith("matmul") for name in kernels)
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float64, torch.bfloat16])
+def test_int8_weights_are_converted_where_no_kernel_takes_them(dtype: torch.dtype) -> None:
+    """Sums of integers, and results of another type than the scales'."""
+
+    def scaled(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+        return F.linear(x, weight.to(x.dtype)) * scales
+
+    x, weight = torch.randint(-9, 9, (4, 32)).to(dtype), torch.randint(-9, 9, (8, 32), dtype=torch.int8)
+    with torch.no_grad():
+        check(scaled, x, weight, torch.rand(8, dtype=torch.promote_types(dtype, torch.float32)), tolerance=1e-2)
+
+
 class Sequences(nn.Module):
     """Recurrent layers of few steps, an encoder layer, and rotary embeddings by complex products."""
 

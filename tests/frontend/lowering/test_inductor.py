@@ -18,6 +18,7 @@ import torch
 from torch._inductor import config
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.graph import GraphLowering
+from torch._inductor.scheduler import Scheduler
 
 from superkernel.frontend.lowering import cpp_compiler, inductor
 from superkernel.frontend.lowering.cpp import DIALECT, inductor_config
@@ -78,6 +79,7 @@ def test_torch_says_where_the_function_is_that_finds_the_memory_of_a_tensor() ->
 def test_the_entry_points_take_what_we_pass() -> None:
     assert {"inner_compile", "config_patches"} <= set(inspect.signature(compile_fx).parameters)
     assert list(inspect.signature(compile_fx_inner).parameters)[:2] == ["gm", "example_inputs"]
+    assert list(inspect.signature(Scheduler.fusable_weak_dep).parameters) == ["self", "weak_dep", "node1", "node2"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from torch.fx import Graph, Node
 
 aten, prims = torch.ops.aten, torch.ops.prims
 _VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default)
+_INT8_ACTIVATIONS = (torch.float32, torch.bfloat16, torch.float16)  # that a matmul with int8 weights takes
 
 
 def share_heads(graph: Graph, attention_operators: Sequence[Any]) -> None:
@@ -81,9 +82,10 @@ def _int8_weight(node: object) -> Node | None:
 def _scales_columns(scales: object, matmul: Node, product: Node) -> bool:
     if not isinstance(scales, Node) or scales.meta["val"].dim() != 1:
         return False
-    value, result = scales.meta["val"], product.meta["val"]
+    value, columns = scales.meta["val"], matmul.meta["val"]
     same_mark = matmul.meta.get("custom") == product.meta.get("custom")
-    return same_mark and value.shape[0] == matmul.meta["val"].shape[1] and value.dtype is result.dtype
+    same_dtype = columns.dtype in _INT8_ACTIVATIONS and value.dtype is columns.dtype
+    return same_mark and value.shape[0] == columns.shape[1] and same_dtype
 
 
 def _unrepeated(node: object) -> Node | None:

@@ -95,6 +95,7 @@ def _install_hook() -> None:
         _keep_small_matmuls()
         _keep_filters()
         _store_channel_scales()
+        _see_reads_of_written_inputs()
 
 
 def _keep_small_matmuls() -> None:
@@ -165,6 +166,34 @@ def _store_channel_scales() -> None:
 
     for operator in (torch.ops.aten.reciprocal.default, torch.ops.aten.rsqrt.default):
         lowerings[operator] = storing(lowerings[operator])
+
+
+def _see_reads_of_written_inputs() -> None:
+    """A write in place is joined with a loop that reads the same elements only.
+
+    Of a buffer that is written for the second time Inductor misses the reads: it knows it by another name then.
+    """
+    from torch._inductor.dependencies import MemoryDep
+    from torch._inductor.scheduler import Scheduler
+
+    stock = Scheduler.fusable_weak_dep
+
+    def fusable(self: Any, weak_dep: Any, node1: Any, node2: Any) -> bool:
+        if not stock(self, weak_dep, node1, node2):
+            return False
+        if not _is_intercepting():
+            return True
+        names = self.mutation_real_name
+        written = [write for write in node2.read_writes.writes if write.name == weak_dep.mutating_buf]
+        real_name = names[weak_dep.mutating_buf]
+        reads = [read for read in node1.read_writes.reads if names.get(read.name, read.name) == real_name]
+        return all(
+            isinstance(read, MemoryDep) and (read.index, read.size) == (write.index, write.size)
+            for read in reads
+            for write in written
+        )
+
+    Scheduler.fusable_weak_dep = fusable
 
 
 def _is_repeated(node: Any) -> bool:
