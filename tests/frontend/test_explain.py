@@ -321,7 +321,7 @@ def test_the_shell_answers_in_json(script: str) -> None:
     [
         (":modle", "did you mean 'model'?"),
         (":needs", "needs inputs: give the file a function needs_inputs()"),
-        (":number", "'number' is a int, nothing that can be compiled"),
+        (":number", "'number' is 3, nothing that can be compiled"),
         (":Sized", "'Sized' is a class that needs arguments (size): name an instance of it, or a function"),
         (":Table", "'Table' is a class whose instances cannot be called"),
         (":Lonely", "'Lonely' needs inputs: give the file a function Lonely_inputs()"),
@@ -338,7 +338,7 @@ def test_a_broken_file_a_script_that_fails_and_a_bad_option_are_told(tmp_path: P
     broken = tmp_path / "broken.py"
     broken.write_text("def (:\n")
     done = shell(f"{broken}:model")
-    assert done.exit_code == 1 and isinstance(done.exception, SyntaxError)  # with its own traceback
+    assert done.exit_code == 1 and "SyntaxError" in done.stderr and str(broken) in done.stderr
     wrong = tmp_path / "wrong.py"
     wrong.write_text(Path(script).read_text() + "    with_abort = torch.compile(strict, backend='superkernel')()\n")
     wrong.write_text(wrong.read_text().replace('    sys.exit("fail" in sys.argv)\n', ""))

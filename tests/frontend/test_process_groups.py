@@ -67,3 +67,22 @@ def test_what_arrives_is_waited_for_before_it_is_copied_into_the_layout_of_the_t
     names = [event.name for event in sorted(profile.events(), key=lambda event: event.time_range.start)]
     after = names[names.index("_c10d_functional::broadcast") :]
     assert after.index("_c10d_functional::wait_tensor") < after.index("aten::as_strided")
+
+
+def test_an_operator_writes_after_what_reads_the_old_value(tmp_path: Path) -> None:
+    """Inductor lets it write first, where it keeps the order of the program."""
+
+    @torch.library.custom_op("process_groups::invert", mutates_args=("x",))
+    def invert(x: torch.Tensor) -> None:
+        x.copy_(~x)
+
+    def model(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        before = ~x
+        invert(x)
+        return before[..., ::2], functional.all_reduce(x, "max", dist.group.WORLD)
+
+    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    try:
+        check(model, torch.tensor([[True, False, True, True]]))
+    finally:
+        dist.destroy_process_group()

@@ -11,6 +11,7 @@ from torch.fx import Node
 
 from .capture.fusibility import Unfusible
 from .capture.partition import GraphPart
+from .capture.written_arguments import written_values
 from .lowering.program_trace import LibraryCall
 from .segments import MatchedProgram
 
@@ -54,7 +55,7 @@ def written_inputs(part: GraphPart) -> list[int]:
     found: set[int] = set()
     for node in part.module.graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
-            bases = map(_base, _written_arguments(node))
+            bases = map(_base, written_values(node.target, node.args, node.kwargs))
             found |= {placeholders.index(base) for base in bases if base in placeholders}
     return sorted(found)
 
@@ -64,15 +65,6 @@ def _base(value: Any) -> Any:
     while isinstance(value, Node) and getattr(value.target, "is_view", False):
         value = value.args[0]
     return value
-
-
-def _written_arguments(node: Node) -> list[Any]:
-    values: list[Any] = []
-    for position, argument in enumerate(node.target._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-            values += value if isinstance(value, list | tuple) else [value]
-    return values
 
 
 def _writes_arguments(overload: Any) -> bool:

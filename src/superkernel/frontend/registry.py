@@ -127,12 +127,6 @@ def named_arguments(overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
     return named, outs
 
 
-def mutated_arguments(overload: Any) -> list[str]:
-    """The names of the arguments that an operator writes, by its schema."""
-    arguments = overload._schema.arguments
-    return [argument.name for argument in arguments if argument.alias_info is not None and argument.alias_info.is_write]
-
-
 def _operator_name(op: Any) -> str:
     if isinstance(op, str):
         if op.count("::") != 1 or not all(op.split("::")):

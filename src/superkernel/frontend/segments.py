@@ -25,6 +25,7 @@ from ..targets.collectives import CollectiveSupport
 from ..targets.operator_library import OperatorLibrary
 from ..targets.protocol import ModelSupport, Target
 from .capture.fusibility import Cause, Unfusible
+from .capture.written_arguments import written_arguments
 from .collective_calls import communicates
 from .collective_match import CollectiveMatcher, FusedCollective, StartedCollectives, is_inside_machine
 from .gate_conditions import measuring_policy
@@ -42,7 +43,7 @@ from .lowering.protocol import KernelOps
 from .pending_collectives import PendingCollectives
 from .profit_gate import FUSED, ON_ONE_CORE, LaunchFunction, ProfitGate
 from .rank_rounds import RankRounds
-from .registry import find_kernel, make_ops, mutated_arguments, named_arguments
+from .registry import find_kernel, make_ops, named_arguments
 from .settings import BackendSettings, Fuse
 
 
@@ -152,7 +153,7 @@ def match_library_call(call: LibraryCall, target: Target, cores: int, scratch: S
         results = outs or [result for result in call.results if result is not None]
         arguments = tree_map(kernel_argument, named, is_leaf=lambda value: isinstance(value, TracedTensor))
         written = [kernel_argument(view) for view in results]
-        ops = make_ops(registered, arguments, written, cores, scratch, mutated_arguments(call.op))
+        ops = make_ops(registered, arguments, written, cores, scratch, written_arguments(call.op))
     except UnsupportedError as reason:
         return Unfusible(name, str(reason), call.origins)
     call.allocate_results()

@@ -114,6 +114,21 @@ def test_a_tensor_may_take_old_values_of_itself(model: Callable[[Tensor], object
         check(model, torch.randperm(1600).remainder(40).float().view(40, 40))
 
 
+@torch.library.custom_op("exchanged::take_previous", mutates_args=("x",))
+def take_previous(x: Tensor, source: Tensor) -> None:
+    for row in range(1, len(x)):
+        x[row] = source[row - 1]
+
+
+@pytest.mark.parametrize("copied", [lambda x: x.clone(), lambda x: x.t().contiguous(), lambda x: x[:].clone()])
+def test_a_custom_operator_reads_a_copy_of_what_it_writes(copied: Callable[[Tensor], Tensor]) -> None:
+    def model(x: Tensor) -> Tensor:
+        take_previous(x, copied(x))
+        return x * 2
+
+    check(model, torch.arange(16.0).view(4, 4))
+
+
 def test_a_part_that_is_replaced_in_place_stays_so() -> None:
     """As a cache is updated through a view of it."""
     graph = Graph()

@@ -15,7 +15,9 @@ from collections.abc import Sequence
 import torch
 from torch.fx import Graph, Node
 
-aten, prims = torch.ops.aten, torch.ops.prims
+from .written_arguments import written_arguments
+
+aten, prims, higher_order = torch.ops.aten, torch.ops.prims, torch.ops.higher_order
 # operations that may give back their argument, beside views: the index of the argument
 _UNCHANGED = {
     aten.clone.default: 0,
@@ -54,12 +56,35 @@ def keep_exchanged_values(graph: Graph) -> None:
                 node.replace_input_with(value, _stored(graph, _computed(graph, value, node), node))
             elif _is_view(value, target):
                 node.replace_input_with(value, _computed(graph, value, node))
+    for node in graph.nodes:
+        if node.target in (higher_order.auto_functionalized, higher_order.auto_functionalized_v2):
+            _keep_copies_of_written(graph, node)
     written: set[Node] = set()
     for node in copies:
         target, value = node.args[:2]
         if isinstance(value, Node) and (_origin(value) in written or reads.as_view(value, target)):
             node.args = (target, _computed(graph, value, copies[0]), *node.args[2:])
         written.add(_origin(target))
+
+
+def _keep_copies_of_written(graph: Graph, node: Node) -> None:
+    """A custom operator that writes an argument and is given a copy of it reads the copy."""
+    given = node.kwargs
+    named = given["_all_bases"] if "_all_bases" in given else map(given.get, written_arguments(node.args[0]))
+    written = [tensor for tensor in named if isinstance(tensor, Node)]
+    origins = {_origin(tensor) for tensor in written}
+    for value in node.all_input_nodes:
+        if value not in written and _origin(value) in origins and _is_copied(value):
+            node.replace_input_with(value, _computed(graph, value, node))
+
+
+def _is_copied(value: Node) -> bool:
+    """Whether the value is more than a view of its origin."""
+    while (argument := _unchanged_argument(value)) is not None:
+        if not getattr(value.target, "is_view", False):
+            return True
+        value = argument
+    return False
 
 
 class _Reads:
@@ -96,20 +121,20 @@ def _is_view(value: Node, target: Node) -> bool:
 
 def _origin(node: Node) -> Node:
     """The tensor that the value of a node may be, or be a view of."""
-    while (index := _unchanged_argument(node)) is not None:
-        argument = node.args[index]
-        if isinstance(argument, list | tuple) and len(argument) == 1:
-            (argument,) = argument
-        if not isinstance(argument, Node):
-            break
+    while (argument := _unchanged_argument(node)) is not None:
         node = argument
     return node
 
 
-def _unchanged_argument(node: Node) -> int | None:
+def _unchanged_argument(node: Node) -> Node | None:
+    """The argument that a node may give back."""
     if node.target is aten.slice_scatter.default and node.args[1].meta["val"].shape != node.meta["val"].shape:
         return None
-    return 0 if getattr(node.target, "is_view", False) else _UNCHANGED.get(node.target)
+    index = 0 if getattr(node.target, "is_view", False) else _UNCHANGED.get(node.target)
+    argument = None if index is None else node.args[index]
+    if isinstance(argument, list | tuple) and len(argument) == 1:
+        (argument,) = argument
+    return argument if isinstance(argument, Node) else None
 
 
 def _stored(graph: Graph, value: Node, before: Node) -> Node:

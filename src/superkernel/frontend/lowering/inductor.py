@@ -20,6 +20,7 @@ from torch.fx import GraphModule
 
 from ..capture.decompositions import DECOMPOSITIONS
 from ..capture.source_lines import source_line
+from ..capture.written_arguments import written_values
 
 # Inductor turns a matmul of one row into products and a sum; a sub-kernel reads weights once
 MATMULS = ("aten::mm", "aten::bmm", "aten::addmm")
@@ -96,6 +97,7 @@ def _install_hook() -> None:
         _keep_filters()
         _store_channel_scales()
         _see_reads_of_written_inputs()
+        _read_before_writes()
 
 
 def _keep_small_matmuls() -> None:
@@ -194,6 +196,27 @@ def _see_reads_of_written_inputs() -> None:
         )
 
     Scheduler.fusable_weak_dep = fusable
+
+
+def _read_before_writes() -> None:
+    """What is computed from an argument that an operator writes is in memory before.
+
+    Inductor puts the operator into its list first, and then what it finds that still has to read the old value.
+    """
+    from torch._inductor.ir import FallbackKernel, TensorBox
+    from torch._inductor.virtualized import V
+
+    stock = FallbackKernel.create.__func__
+
+    def create(cls: Any, kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        if _is_intercepting() and isinstance(kernel, torch._ops.OpOverload):
+            for tensor in written_values(kernel, args, kwargs):
+                if isinstance(tensor, TensorBox):
+                    tensor.realize()
+                    V.graph.mark_buffer_mutated(tensor.get_name())
+        return stock(cls, kernel, *args, **kwargs)
+
+    FallbackKernel.create = classmethod(create)
 
 
 def _is_repeated(node: Any) -> bool:

@@ -33,7 +33,7 @@ sk_status sk_model_open_with(const char* path, const sk_options* options, sk_mod
         require(path, "path");
         require(model, "model");
         *model = nullptr;
-        watch_forks();
+        check_forks_are_watched();
         *model = add_handle(std::make_unique<OpenModel>(path, ModelOptions::read(options)));
     });
 }

@@ -46,6 +46,9 @@ void after_fork_in_child() {
     mutex.unlock();
 }
 
+// When the library is loaded: a fork that another thread's first call meets would find it half done.
+const int not_watched = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+
 template <class Handle, class Target>
 Handle* add(Table<Handle>& table, uint32_t kind, std::unique_ptr<Target> target) {
     const std::lock_guard<std::mutex> hold(mutex);
@@ -92,9 +95,8 @@ __attribute__((destructor)) void end_library() {
 
 }  // namespace
 
-void watch_forks() {
-    static const int registered = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-    if (registered != 0) throw std::bad_alloc();
+void check_forks_are_watched() {
+    if (not_watched != 0) throw std::bad_alloc();
 }
 
 sk_model* add_handle(std::unique_ptr<OpenModel> model) { return add(models, kModelKind, std::move(model)); }

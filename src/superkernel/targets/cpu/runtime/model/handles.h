@@ -16,7 +16,7 @@ struct sk_context {
 
 namespace sk::model {
 
-void watch_forks();  // before the first package is opened
+void check_forks_are_watched();
 
 sk_model* add_handle(std::unique_ptr<OpenModel> model);
 sk_context* add_handle(std::unique_ptr<RunContext> context);

@@ -97,10 +97,11 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void blocks_by_instructions(u
     _mm_storeu_si128(reinterpret_cast<__m128i*>(state + 4), _mm_alignr_epi8(dchg, feba, 8));
 }
 
+static const bool instructions_are_there = has_sha_instructions();
+
 bool sha256_blocks_fast(uint32_t state[8], const uint8_t* data, size_t blocks) {
-    static const bool there = has_sha_instructions();
-    if (there) blocks_by_instructions(state, data, blocks);
-    return there;
+    if (instructions_are_there) blocks_by_instructions(state, data, blocks);
+    return instructions_are_there;
 }
 
 #else
