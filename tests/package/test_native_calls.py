@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import BuiltinFunctionType
+from types import BuiltinFunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from handmade_package import WEIGHT, write_handmade
+from handmade_package import WEIGHT, write_counter, write_handmade
 
 import superkernel as sk
 from superkernel.errors import LaunchError
 from superkernel.package import native_calls, object_layouts
+from superkernel.package.checked_calls import EntryCalls
 from superkernel.package.library_functions import LibraryFunctions
+from superkernel.package.prepared_calls import prepare_call
 
 pytestmark = pytest.mark.skipif(
     object_layouts.UNMET_PREMISE is not None, reason="objects of this interpreter are other ones"
@@ -109,7 +113,10 @@ def test_no_reference_is_lost_or_kept(model: Any) -> None:
     assert sys.getrefcount(returned) == 2
 
 
-def test_a_context_in_use_is_refused_and_free_again_afterwards(model: Any) -> None:
+@pytest.mark.parametrize("calls_before", [0, 3], ids=["first call", "the interpreter is kept"])
+def test_a_context_in_use_is_refused_and_free_again_afterwards(model: Any, calls_before: int) -> None:
+    for _ in range(calls_before):
+        model(X, Y)
     with model._handle.held():
         refused: list[BaseException] = []
 
@@ -124,6 +131,80 @@ def test_a_context_in_use_is_refused_and_free_again_afterwards(model: Any) -> No
         thread.join()
         assert "another thread is running in this context" in str(refused[0])
     np.testing.assert_array_equal(model(X, Y), X + Y * WEIGHT)
+
+
+def test_short_runs_take_the_lock_only_while_another_thread_may_have_it(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+    lock = SimpleNamespace(acquire=lambda *_: not taken.append(1), release=lambda: None, locked=bool)
+    held = ctypes.c_ubyte(0)
+    monkeypatch.setattr(native_calls, "HELD_OFFSET", ctypes.addressof(held) - id(lock))
+    with sk.load_model(package) as model:
+        real, model._handle.lock = model._handle.lock, lock
+        call = prepare_call(EntryCalls(model._handle, 0, model.forward.description))
+        model._handle.lock = real
+        for _ in range(1000):
+            np.testing.assert_array_equal(call(X, Y), X + Y * WEIGHT)
+        assert 0 < len(taken) < 500  # the first one, and those after a run that was interrupted for long
+        held.value, before = 1, len(taken)
+        for _ in range(10):
+            np.testing.assert_array_equal(call(X, Y), X + Y * WEIGHT)
+        assert len(taken) == before + 10
+
+
+def test_a_lock_that_a_thread_waits_for_is_seen_as_held() -> None:
+    lock = threading.Lock()
+    held = ctypes.c_ubyte.from_address(id(lock) + (object_layouts.HELD_OFFSET or 0))
+    assert not held.value
+    lock.acquire()
+    waiting = threading.Thread(target=lambda: lock.acquire() and lock.release())
+    waiting.start()
+    assert held.value
+    lock.release()
+    waiting.join()
+    assert not held.value
+
+
+def test_no_call_runs_while_another_thread_holds_the_context(tmp_path: Path) -> None:
+    with sk.load_model(write_counter(tmp_path / "counter.sk")) as model:
+        step, stop = np.ones(4, np.float32), threading.Event()
+        bad: list[object] = []
+        held = 0
+
+        def watch() -> None:
+            nonlocal held
+            library, address = model._handle.library, model._handle.address
+            while not stop.is_set():
+                os.sched_yield()  # another thread gets the interpreter, and the context
+                try:
+                    with model._handle.held():
+                        first, second = np.empty(4, np.float32), np.empty(4, np.float32)
+                        for total in (first, second):  # only the interpreter
+                            library.read_state(address, "total", total.ctypes.data, total.nbytes)
+                        held += 1
+                    if not np.array_equal(first, second):
+                        bad.append((first, second))
+                except LaunchError as reason:  # a call runs that has given the interpreter away
+                    if "another thread is running in this context" not in str(reason):
+                        bad.append(reason)
+
+        watching = threading.Thread(target=watch)
+        watching.start()
+        done = 0
+        try:
+            while done < 3000 or held < 100:
+                try:
+                    total = model.add(step)
+                except LaunchError as reason:
+                    assert "another thread is running in this context" in str(reason)
+                    continue
+                done += 1
+                assert total[0] == done
+        finally:
+            stop.set()
+            watching.join()
+        assert not bad, bad[:3]
 
 
 def test_a_failed_run_raises_the_sentence_of_the_library_and_frees_the_context(package: Path) -> None:

@@ -1,8 +1,8 @@
 """package.native_calls: an entry and sizes -> a builtin function that checks numpy arrays and runs the entry, all in C.
 
-It is `sk_python_call` of libsuperkernel, which takes what it needs of the interpreter from here. Arguments that do not
-fit at first sight go to a function written in Python. There is no such function where a premise of `object_layouts`
-does not hold, or where the library of the package is older.
+It is `sk_python_call_2` of libsuperkernel, which takes what it needs of the interpreter from here. Arguments that do
+not fit at first sight go to a function written in Python. There is no such function where a premise of `object_layouts`
+does not hold, or where another version has written the library of the package.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from .array_values import numpy_dtype
 from .library_functions import ArrayType, EntryShape
-from .object_layouts import UNMET_PREMISE
+from .object_layouts import HELD_OFFSET, NEW_ARRAY, UNMET_PREMISE, numpy_function
 from .opened_package import ContextHandle
 from .return_structure import ContainerKind, ReturnedContainer, ReturnedOutput, ReturnStructure
 
@@ -31,12 +31,13 @@ class _Expected(Structure):
 
 
 class _Result(Structure):
-    _fields_ = (("allocate", c_void_p), ("first", c_void_p), ("second", c_void_p))
+    _fields_ = (("array", _Expected), ("allocate", c_void_p), ("first", c_void_p), ("second", c_void_p))
 
 
 _POINTERS = (
-    "vector_call", "release_interpreter", "take_interpreter", "forget", "new_tuple", "set_item", "array_type",
-    "acquire", "release", "yes", "no", "otherwise", "refuse", "put", "statuses", "context", "inputs", "results",
+    "vector_call", "release_interpreter", "take_interpreter", "refer", "forget", "new_tuple", "set_item", "new_array",
+    "array_type", "acquire", "release", "yes", "no", "otherwise", "refuse", "put", "statuses", "context", "inputs",
+    "results", "held", "last_run_ns",
 )  # fmt: skip
 _NUMBERS = ("input_count", "result_count", "status_count", "bucket_size")
 
@@ -61,7 +62,7 @@ def native_call(
     shape: EntryShape,
     bucket_size: int | None,
     returns: ReturnStructure,
-    allocations: Sequence[tuple[Call, Any, Any]],  # of each result: a function and its two arguments
+    allocations: Sequence[tuple[Call, Any, Any] | None],  # of each result: a function and its arguments; None: numpy's
     put: Call,  # takes the results and returns what a call returns
     otherwise: Call,
 ) -> Call | None:
@@ -90,6 +91,7 @@ def native_call(
             "vector_call": "PyObject_Vectorcall",
             "release_interpreter": "PyEval_SaveThread",
             "take_interpreter": "PyEval_RestoreThread",
+            "refer": "Py_IncRef",
             "forget": "Py_DecRef",
             "new_tuple": "PyTuple_New",
             "set_item": "PyTuple_SetItem",
@@ -97,6 +99,7 @@ def native_call(
     }
     call = _Call(
         **functions,
+        new_array=numpy_function(NEW_ARRAY),
         array_type=address(np.ndarray),
         acquire=address(kept[3]),
         release=address(kept[4]),
@@ -108,7 +111,15 @@ def native_call(
         statuses=array_of(c_void_p, [address(status) for status in _STATUSES]),
         context=context.address,
         inputs=array_of(_Expected, [_expected(kind, kept) for kind in shape.inputs]),
-        results=array_of(_Result, [_Result(*map(address, allocation)) for allocation in allocations]),
+        results=array_of(
+            _Result,
+            [
+                _Result(_expected(kind, kept), *map(address, allocation or ()))
+                for kind, allocation in zip(shape.outputs, allocations, strict=True)
+            ],
+        ),
+        held=None if HELD_OFFSET is None else id(context.lock) + HELD_OFFSET,
+        last_run_ns=array_of(c_int64, [0]),
         input_count=len(shape.inputs),
         result_count=len(shape.outputs),
         status_count=len(_STATUSES),

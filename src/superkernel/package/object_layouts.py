@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import sysconfig
+import threading
 from collections.abc import Callable
 from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_ssize_t, c_uint, c_void_p, py_object
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 _NUMPY_INTERFACE = 2  # the major version of numpy's binary interface
+NEW_ARRAY = 94  # PyArray_NewFromDescr in numpy's table for extensions, of that version
 BYTES_OFFSET = 32  # where the contents of a bytes object begin
 _FLAGS = {"c_contiguous": 0x1, "aligned": 0x100, "writeable": 0x400}
 
@@ -58,12 +60,17 @@ def _has_bytes_layout() -> bool:
     return all(contents(sample) == id(sample) + BYTES_OFFSET for sample in (b"a", bytes(range(256)) * 3))
 
 
-def _has_numpy_interface() -> bool:
-    """The first function of numpy's table for extensions returns the version of the binary interface."""
+def numpy_function(index: int) -> int:
+    """The address of a function in numpy's table for extensions."""
     pointer = ctypes.pythonapi["PyCapsule_GetPointer"]
     pointer.restype, pointer.argtypes = c_void_p, (py_object, c_char_p)
-    table = pointer(sys.modules["numpy._core._multiarray_umath"]._ARRAY_API, None)
-    version = ctypes.CFUNCTYPE(c_uint)(c_void_p.from_address(table).value or 0)()
+    table: int = pointer(sys.modules["numpy._core._multiarray_umath"]._ARRAY_API, None)
+    return c_void_p.from_address(table + index * ctypes.sizeof(c_void_p)).value or 0
+
+
+def _has_numpy_interface() -> bool:
+    """The first function of the table returns the version of the binary interface."""
+    version = ctypes.CFUNCTYPE(c_uint)(numpy_function(0))()
     return bool(version >> 24 == _NUMPY_INTERFACE)
 
 
@@ -109,4 +116,29 @@ def unmet_premise() -> str | None:
     return None
 
 
+def _held_offset() -> int | None:
+    """Where a lock of `threading` has a byte that is 0 while it is free, and another number while it is held.
+
+    None: no byte of them, or several, do so. Locks of CPython 3.11 to 3.13 have one.
+    """
+    locks = [threading.Lock() for _ in range(4)]
+
+    def contents() -> list[bytes]:
+        return [ctypes.string_at(id(lock), threading.Lock().__sizeof__()) for lock in locks]
+
+    free = contents()
+    for lock in locks:
+        lock.acquire()
+    held = contents()
+    for lock in locks:
+        lock.release()
+    found = [
+        offset
+        for offset, _ in enumerate(free[0])
+        if all(state[offset] == 0 for state in free + contents()) and all(state[offset] != 0 for state in held)
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 UNMET_PREMISE = unmet_premise()
+HELD_OFFSET = None if UNMET_PREMISE else _held_offset()

@@ -112,7 +112,7 @@ def _call_for_sizes(calls: EntryCalls, sized: _SizedShape) -> Call:
         return calls.call([value for value in values if value is not _NOT_PASSED], named, out)
 
     functions = _written_call(calls, sized, _NUMPY, call)
-    allocations = [_allocation(kind) for kind in sized.shape.outputs]
+    allocations = [_allocation(kind) if _size_of(kind) >= ALIGNED_FROM else None for kind in sized.shape.outputs]
     native = native_call(
         calls.context, calls.index, sized.index, sized.shape, sized.size, calls.entry.returns, allocations,
         functions["put"], functions["call"],

@@ -37,24 +37,30 @@ struct Array {
 
 // An array that fits at first sight; its dtype is an object that numpy has once.
 struct Expected {
-    const Object* dtype;
+    Object* dtype;
     const int64_t* shape;
     int64_t rank;
 };
 
-// allocate(arguments[0], arguments[1]) returns an array.
+// `allocate` null: numpy makes the array. Otherwise allocate(arguments[0], arguments[1]) returns it.
 struct Result {
+    Expected array;
     Object* allocate;
     Object* arguments[2];
 };
+
+using NewArray = Object*(const Object* type, Object* dtype, int rank, const int64_t* shape, const int64_t* strides,
+                         void* data, int flags, Object* owner);  // takes over a reference to the dtype
 
 struct Call {
     Object* (*vector_call)(Object* function, Object* const* arguments, size_t count, Object* names);
     void* (*release_interpreter)();
     void (*take_interpreter)(void* thread);
+    void (*refer)(Object*);
     void (*forget)(Object*);
     Object* (*new_tuple)(intptr_t size);
     int (*set_item)(Object* tuple, intptr_t index, Object* item);  // takes over the reference to the item
+    NewArray* new_array;
     const Object* array_type;
     Object* acquire;  // acquire(no) of the lock of the context: returns `yes` if the lock was free
     Object* release;
@@ -66,6 +72,8 @@ struct Call {
     sk_context* context;
     const Expected* inputs;
     const Result* results;
+    const volatile char* held;  // a byte of the lock: 0 while the lock is free; null: it is not known where that byte is
+    uint64_t* last_run_ns;      // 0: there was none
     int64_t input_count, result_count, status_count;
     int64_t bucket_size;  // 0: the shape has no bucket, or it is full
     int32_t entry, shape;
@@ -74,8 +82,9 @@ struct Call {
 }  // namespace sk::model::python
 
 extern "C" {
-// A function for Python's METH_FASTCALL | METH_KEYWORDS, whose `self` is a bytes object that holds a Call.
-SK_API sk::model::python::Object* sk_python_call(sk::model::python::Object* self,
-                                                 sk::model::python::Object* const* arguments, intptr_t count,
-                                                 sk::model::python::Object* names);
+// A function for Python's METH_FASTCALL | METH_KEYWORDS, whose `self` is a bytes object that holds a Call. Its number changes
+// with the structures: a loader of another version does not find it, and calls by ctypes.
+SK_API sk::model::python::Object* sk_python_call_2(sk::model::python::Object* self,
+                                                   sk::model::python::Object* const* arguments, intptr_t count,
+                                                   sk::model::python::Object* names);
 }
