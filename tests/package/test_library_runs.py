@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -71,7 +70,8 @@ def test_a_context_may_use_fewer_threads_than_its_model(folder: Path) -> None:
         for i in range(50):
             run(context, "add", [X * i], [y])
             np.testing.assert_array_equal(y, expected_sum(X * i))
-        assert set(os.listdir("/proc/self/task")) <= set(before)
+        started = {int(task) for task in set(os.listdir("/proc/self/task")) - set(before)}
+        assert started <= set(awake_threads())
 
 
 def test_threads_are_bound_to_the_processors_that_are_named(folder: Path) -> None:
@@ -103,22 +103,59 @@ def test_threads_that_sleep_are_kept_off_the_processor_of_their_caller(folder: P
             os.sched_setaffinity(0, allowed)
 
 
-def test_a_thread_that_spins_runs_the_first_calls_after_a_pause(folder: Path) -> None:
-    """Also those that follow at once, as after a late one; not a whole row. A busy machine needs many tries."""
-    with OpenedModel(folder, 2, SPIN) as opened:
-        context, y = opened.context(), np.empty((), np.int32)
+def awake_threads() -> list[int]:
+    """Those of the lowest priority that keep the processors of callers busy."""
+    tasks = [int(name) for name in os.listdir("/proc/self/task")]
+    return [task for task in tasks if Path(f"/proc/self/task/{task}/comm").read_text() == "sk-awake\n"]
 
-        def thread_of_call() -> int:
-            run(context, "thread", [], [y])
-            return int(y)
 
-        def row_after_pause() -> list[bool]:
-            end = time.perf_counter() + 0.0005
-            while time.perf_counter() < end:
-                pass
-            return [thread_of_call() == threading.get_native_id() for _ in range(6)]
+@pytest.mark.parametrize("threads", [1, 2])
+def test_with_spin_a_thread_of_the_lowest_priority_follows_the_caller_until_the_model_is_closed(
+    folder: Path, threads: int
+) -> None:
+    allowed = os.sched_getaffinity(0)
+    with OpenedModel(folder, threads, SPIN) as opened:
+        context, y = opened.context(), np.empty(8, np.float32)
+        assert not awake_threads()  # before the first call
+        try:
+            for processor in sorted(allowed)[:2]:
+                os.sched_setaffinity(0, {processor})
+                end = time.monotonic() + 60  # on a busy machine it runs every few seconds
+                while time.monotonic() < end:
+                    run(context, "add", [X], [y])
+                    (thread,) = awake_threads()
+                    if os.sched_getaffinity(thread) == {processor} and os.sched_getscheduler(thread) == os.SCHED_IDLE:
+                        break
+                else:
+                    pytest.fail(f"the thread has not followed to processor {processor}")
+                np.testing.assert_array_equal(y, expected_sum(X))
+        finally:
+            os.sched_setaffinity(0, allowed)
+    assert not awake_threads()
 
-        assert any(row_after_pause() == [False, False, False, True, True, True] for _ in range(5000))
+
+@pytest.mark.parametrize("wait", [BALANCED, SLEEP])
+def test_other_models_let_processors_idle(folder: Path, wait: int) -> None:
+    with OpenedModel(folder, 2, wait) as opened:
+        run(opened.context(), "add", [X], [np.empty(8, np.float32)])
+        assert not awake_threads()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no other processor")
+def test_the_processor_of_a_caller_may_idle_unless_it_was_named(folder: Path) -> None:
+    first, second, *_ = sorted(os.sched_getaffinity(0))
+    allowed = os.sched_getaffinity(0)
+    with OpenedModel(folder, 2, SPIN, cpus=[second]) as opened:
+        context, y = opened.context(), np.empty(8, np.float32)
+        try:
+            os.sched_setaffinity(0, {first})
+            run(context, "add", [X], [y])
+            assert not awake_threads()
+            os.sched_setaffinity(0, {second})
+            run(context, "add", [X], [y])
+            assert len(awake_threads()) == 1
+        finally:
+            os.sched_setaffinity(0, allowed)
 
 
 def test_threads_treat_denormal_numbers_as_their_caller_does(tmp_path: Path) -> None:

@@ -110,6 +110,27 @@ def test_a_package_runs_from_c_at_a_rate(tmp_path: Path) -> None:
     assert len(RunFromC().at_rate(3, 1e4)) == 3
 
 
+def test_calls_without_a_model_do_nothing_or_read() -> None:
+    python, nothing, reading = package_peers.calls_of_the_machine()
+    times = {runner.name: runner.times_at_rate(5, 1e4, 1.0) for runner in (python, nothing, reading)}
+    assert list(times) == ["empty Python function", "empty C function", "256 KB read in C"]
+    assert all(len(taken) == 5 for taken in times.values())
+    assert times[reading.name].min() > times[nothing.name].min()
+
+
+@pytest.mark.parametrize("from_c", [False, True])
+def test_a_package_is_open_only_while_it_is_timed(tmp_path: Path, from_c: bool) -> None:
+    x, y = torch.arange(8.0).reshape(2, 4), torch.full((2, 4), 2.0)
+    folder = write_handmade(tmp_path / "hand.sk")
+    opened = package_peers.TimedPackage(Workload("hand", torch.add, (x, y)), folder, 1, "spin", from_c)
+    runner = opened.runner
+    assert runner.name == ("package from C, wait=spin" if from_c else "package, wait=spin")
+    rounds = rounds_in_turns({runner.name: runner}, 6, 2, 1e4, settle=0)
+    assert [len(times) for times in rounds[runner.name]] == [3, 3]
+    np.testing.assert_array_equal(opened.results[0], x + y * torch.from_numpy(WEIGHT))
+    assert "sk-awake" not in {Path(task, "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}
+
+
 def test_a_runner_is_left_before_the_next_one_is_entered() -> None:
     steps: list[str] = []
     runners = {

@@ -51,19 +51,23 @@ def python_calls_at_rate(call: Callable[[], object], calls: int, rate: float, se
 
 
 class RunFromC:
-    """Runs of the entry `forward` of an opened package, on arrays that it keeps; without a model, runs of nothing."""
+    """Runs of the entry `forward` of an opened package, on arrays that it keeps.
+
+    Without a model, runs of a function that reads the array `inputs[0]`, or that does nothing.
+    """
 
     def __init__(self, model: Any | None = None, inputs: Sequence[Any] = ()) -> None:
         self._model, self._inputs = model, list(inputs)
         self.results: list[Any] = []
-        run, context = clock().run_nothing, None
+        run, context = clock().run_reading if inputs else clock().run_nothing, None
         if model is not None:
             returned = model(*inputs)
             self.results = list(returned) if isinstance(returned, tuple) else [returned]
             calls = model.forward._calls
             run, context = calls.context.library.run_index, c_void_p(calls.context.address)
-        pointers = (_addresses(values) for values in (self._inputs, self.results))
-        self._arguments = (ctypes.cast(run, c_void_p), context, c_int32(0), c_int32(0), *pointers)
+        outputs = _addresses(self.results) if model else (c_void_p * 1)(*(_end(value) for value in self._inputs))
+        addresses = _addresses(self._inputs), outputs
+        self._arguments = (ctypes.cast(run, c_void_p), context, c_int32(0), c_int32(0), *addresses)
 
     def back_to_back(self, calls: int) -> float:
         """Microseconds per call."""
@@ -83,3 +87,7 @@ class RunFromC:
 
 def _addresses(values: Sequence[Any]) -> Any:
     return (c_void_p * len(values))(*(value.ctypes.data for value in values))
+
+
+def _end(array: Any) -> int:
+    return int(array.ctypes.data + array.nbytes)

@@ -83,3 +83,11 @@ extern "C" int64_t time_objects_at_rate(void* (*call)(void*), void (*forget)(voi
 
 // What a call costs that does nothing: a peer of runs.
 extern "C" int32_t run_nothing(void*, int32_t, int32_t, void* const*, void* const*) { return 0; }
+
+// A peer that only reads: `inputs[0]` to `outputs[0]`, a line of 64 bytes after the other.
+extern "C" int32_t run_reading(void*, int32_t, int32_t, void* const* inputs, void* const* outputs) {
+    for (const char* line = static_cast<const char*>(inputs[0]); line < static_cast<const char*>(outputs[0]); line += 64) {
+        (void)*static_cast<const volatile char*>(line);
+    }
+    return 0;
+}

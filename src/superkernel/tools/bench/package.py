@@ -33,9 +33,9 @@ from .package_peers import (
     NEEDED,
     ONNX,
     PACKAGE,
-    PackageFromC,
     Prepared,
-    calls_of_nothing,
+    TimedPackage,
+    calls_of_the_machine,
     missing,
     prepare_ahead_of_time,
     prepare_package,
@@ -145,13 +145,13 @@ def compare_at_rates(
 ) -> None:
     """Each runner at the promised rate, or at one that leaves it idle gaps; our package from Python, and from C.
 
-    Beside them calls of nothing: a machine that was idle for a millisecond adds to any call.
+    Beside them calls without a model: a machine that was idle for a millisecond adds to any call.
     """
     workload, model = item.workload, folder / "model.sk"
-    from_c = [PackageFromC(workload, model, chosen[PACKAGE].threads, "balanced")]
-    from_c.append(PackageFromC(workload, model, result.cores, "spin"))
-    ours = {PACKAGE: chosen[PACKAGE], **{package.runner.name: package.runner for package in from_c}}
-    runners = {**ours, **{runner.name: runner for runner in calls_of_nothing()}}
+    opened = [TimedPackage(workload, model, chosen[PACKAGE].threads, "balanced", from_c=True)]
+    opened += [TimedPackage(workload, model, result.cores, "spin", from_c) for from_c in (False, True)]
+    ours = {PACKAGE: chosen[PACKAGE], **{package.runner.name: package.runner for package in opened}}
+    runners = {**ours, **{runner.name: runner for runner in calls_of_the_machine()}}
     runners |= chosen if effort.peers_at_rate else {}
     by_rate: dict[float, dict[str, TimedRunner]] = {}
     for name, runner in runners.items():
@@ -166,7 +166,7 @@ def compare_at_rates(
             label = f"{workload.name}: p99 to p50 at {rate:g} calls a second, {name}"
             result.figures.append(Figure(label, tail_of_rounds(rounds[name]), TAIL_LIMIT, False))
     expected = tensors_of(workload.model(*workload.inputs))
-    for package in from_c:
+    for package in opened:
         result.checks[f"{workload.name}: {package.runner.name}, after calls at a rate"] = all(
             first_call.close(value, right, workload.tolerance)
             for value, right in zip(package.results, expected, strict=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import mmap
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...frontend.export.export import export
 from ...package.model import load_model
 from .aot_loaders import load, working_loader
-from .call_rate import RunFromC, Times
+from .call_rate import RunFromC, Times, python_calls_at_rate
 from .latency import TimedRunner
 from .package_workloads import PackageWorkload
 from .peers import EAGER, INDUCTOR, prepare
@@ -29,6 +31,9 @@ from .workloads import Workload
 
 PACKAGE, AOT, AOT_FROZEN, ONNX, OPENVINO = "package", "AOTInductor", "AOTInductor frozen", "ONNX Runtime", "OpenVINO"
 FROM_C, EMPTY_PYTHON, EMPTY_C = "package from C", "empty Python function", "empty C function"
+READ_BYTES = 256 << 10  # as much as a small model reads
+READING = f"{READ_BYTES >> 10} KB read in C"
+HUGE_PAGE = 2 << 20
 CALLS_TO_SETTLE = 1200  # a package tries threads for some of its first thousand calls
 AHEAD_OF_TIME = (AOT, AOT_FROZEN, ONNX, OPENVINO)  # the peers of the figures
 NEEDED = {ONNX: ("onnx", "onnxscript", "onnxruntime"), OPENVINO: ("onnx", "onnxscript", "openvino")}
@@ -71,44 +76,62 @@ def prepare_package(workload: Workload, folder: Path, threads: int) -> Prepared:
     return Prepared(runner, lambda: tensors_of(model(*arrays)))
 
 
-class PackageFromC:
-    """Our package by its C API. A model that waits by spinning keeps a processor busy: it is open while it is timed."""
+class TimedPackage:
+    """Our package, from Python or by its C API, open only while it is timed: its threads may keep processors busy."""
 
-    def __init__(self, workload: Workload, folder: Path, threads: int, wait: str) -> None:
+    def __init__(self, workload: Workload, folder: Path, threads: int, wait: str, from_c: bool) -> None:
         self._open = partial(load_model, folder, threads=threads, wait=wait)
         self._inputs = [value.numpy() for value in workload.inputs]
         self._run: RunFromC | None = None
+        self._call: Callable[[], object] = self._once_from_c
         self.results: list[Tensor] = []  # of the last run before the model was closed
-        name = FROM_C if wait == "balanced" else f"{FROM_C}, wait={wait}"
+        self._is_from_c = from_c
+        name = f"{FROM_C if from_c else PACKAGE}{'' if wait == 'balanced' else f', wait={wait}'}"
         self.runner = TimedRunner(name, threads, self._once, self._enter, self._leave, self._at_rate)
 
     def _enter(self) -> None:
         torch.set_num_threads(1)
-        self._run = RunFromC(self._open(), self._inputs)
+        model, inputs = self._open(), self._inputs
+        self._run = RunFromC(model, inputs)
+        self._call = self._once_from_c if self._is_from_c else lambda: model(*inputs)
         self._run.back_to_back(CALLS_TO_SETTLE)
 
     def _leave(self) -> None:
         assert self._run is not None
+        if not self._is_from_c:
+            self._run.results = list(tensors_of(self._call()))
         self.results = tensors_of(self._run.results)
         self._run.close()
         self._run = None
 
     def _once(self) -> None:
+        self._call()
+
+    def _once_from_c(self) -> None:
         assert self._run is not None
         self._run.back_to_back(1)
 
     def _at_rate(self, calls: int, rate: float, seconds: float) -> Times:
         assert self._run is not None
-        return self._run.at_rate(calls, rate, seconds)
+        if self._is_from_c:
+            return self._run.at_rate(calls, rate, seconds)
+        return python_calls_at_rate(self._call, calls, rate, seconds)
 
 
-def calls_of_nothing() -> list[TimedRunner]:
-    """What the interpreter and the machine have of their own."""
-    nothing = RunFromC()
-    once = partial(nothing.back_to_back, 1)
+def calls_of_the_machine() -> list[TimedRunner]:
+    """What the interpreter and the machine have of their own, without a model."""
+    room = mmap.mmap(-1, 2 * HUGE_PAGE)
+    room.madvise(mmap.MADV_HUGEPAGE)
+    begin = np.frombuffer(room, np.uint8)
+    begin[:] = 1
+    begin = begin[-begin.ctypes.data % HUGE_PAGE :][:READ_BYTES]
+    nothing, reading = RunFromC(), RunFromC(inputs=[begin])
     return [
         TimedRunner(EMPTY_PYTHON, 1, lambda: None, set_threads(1)),
-        TimedRunner(EMPTY_C, 1, once, set_threads(1), at_rate=nothing.at_rate),
+        *(
+            TimedRunner(name, 1, partial(run.back_to_back, 1), set_threads(1), at_rate=run.at_rate)
+            for name, run in ((EMPTY_C, nothing), (READING, reading))
+        ),
     ]
 
 

@@ -69,7 +69,7 @@ typedef enum sk_dtype {
 /* How threads of a model wait for the next call, and a caller for its threads. */
 typedef enum sk_wait {
     SK_WAIT_BALANCED = 0, /* spin for 0.1 ms, then sleep; wake up before the next of steady calls */
-    SK_WAIT_SPIN = 1,     /* never sleep: lowest latency, on processors that nothing else needs */
+    SK_WAIT_SPIN = 1,     /* never sleep, nor let the caller's processor idle: lowest latency */
     SK_WAIT_SLEEP = 2     /* sleep at once: for machines that have other work */
 } sk_wait;
 

@@ -22,9 +22,6 @@ constexpr uint64_t kShowUpNs = 100'000;    // a thread that sleeps needs some 50
 constexpr uint64_t kAwakeNs = 20'000;      // a thread that spins needs one or two; later it has lost its processor
 constexpr uint64_t kShortNs = 60'000;      // a plan that one thread finishes in this time does not wait for sleeping threads
 constexpr uint64_t kWorthWakingNs = 20'000;  // a plan that one thread finishes sooner gains too little from threads that expect it
-constexpr uint64_t kWarmThreadNs = 3'000;  // a thread that spins answers in less than one; later it has no processor
-constexpr int kColdCalls = 3;              // after a pause, until the caches of the calling thread's processor count as warm
-constexpr uint64_t kLongNs = 1'000'000;    // a plan that takes longer does not keep a thread of the team from others
 constexpr uint64_t kPauseNs = 100'000;     // calls that follow each other faster keep the threads awake
 constexpr int kSleepSpins = 200;
 
@@ -150,9 +147,11 @@ SK_CALL_PATH void LaunchState::run_whole_plan() { enter(0, cores == 1 ? 0 : host
 SK_CALL_PATH uint64_t LaunchState::patience_for(Team& team) {
     const uint64_t solo_ns = code_.trial.solo_ns();
     if (!team.is_here()) return 0;
-    if (team.wait_policy() == SK_WAIT_SPIN) return std::max(kAwakeNs, solo_ns / 2);
     const uint64_t begin = now_ns();
     const uint64_t pause = begin - std::min(begin, std::exchange(last_call_ns_, begin));
+    if (team.wait_policy() == SK_WAIT_SPIN) {
+        return pause > kPauseNs && code_.trial.gains_little() ? 0 : std::max(kAwakeNs, solo_ns / 2);
+    }
     const uint64_t next = solo_ns < kWorthWakingNs ? 0 : rhythm_.called(begin);
     const bool crowded = host::solo_before_region(code_.program);
     team.expect_call(crowded ? 0 : next);
@@ -162,31 +161,6 @@ SK_CALL_PATH uint64_t LaunchState::patience_for(Team& team) {
         return 0;
     }
     return std::max(team.asleep() ? kShowUpNs : kAwakeNs, solo_ns / 2);
-}
-
-SK_CALL_PATH void LaunchState::run_alone(void* state, int) { static_cast<LaunchState*>(state)->run_whole_plan(); }
-
-// After a pause the caches of the calling thread's processor are cold. Those of a thread that was spinning are not: it runs
-// a plan that takes little time, or that one thread runs as fast as a team. So it does for a call that follows at once
-// because the one before was late.
-SK_CALL_PATH bool LaunchState::prefers_warm_thread(const Team& team, uint64_t begin) {
-    calls_in_a_row_ = begin - last_end_ns_ > kPauseNs ? 0 : std::min(calls_in_a_row_ + 1, kColdCalls);
-    if (!team.is_here() || calls_in_a_row_ == kColdCalls || last_run_ns_ > kLongNs) return false;
-    const uint64_t solo_ns = cores == 1 ? last_run_ns_ : code_.trial.solo_ns();
-    if (solo_ns == 0) return false;  // not known yet
-    return cores == 1 || solo_ns < kShortNs || code_.trial.prefers_solo();
-}
-
-SK_CALL_PATH void LaunchState::run_beside_spinning(Team& team) {
-    const uint64_t begin = now_ns();
-    if (prefers_warm_thread(team, begin)) {
-        // a thread that has lost its processor is not waited for: cold caches cost less
-        if (!team.run_on_thread(run_alone, this, kWarmThreadNs)) run_whole_plan();
-    } else {
-        cores == 1 ? run_whole_plan() : run_better_way(team);
-    }
-    last_end_ns_ = now_ns();
-    last_run_ns_ = last_end_ns_ - begin;
 }
 
 // False: nothing was run.
@@ -233,8 +207,6 @@ SK_CALL_PATH void LaunchState::run(Team* team) {
         run_whole_plan();
     } else if (code_.spec->needs_team) {
         run_whole_team(*team);
-    } else if (team->wait_policy() == SK_WAIT_SPIN) {
-        run_beside_spinning(*team);
     } else if (cores == 1) {
         run_whole_plan();
     } else {

@@ -33,9 +33,6 @@ class LaunchState : public Launch {
     void enter(int core, int part) noexcept;
     void run_whole_plan();
     bool run_team(Team& team);
-    static void run_alone(void* state, int core);
-    bool prefers_warm_thread(const Team& team, uint64_t begin);
-    void run_beside_spinning(Team& team);
     void run_whole_team(Team& team);
     void run_better_way(Team& team);
     uint64_t patience_for(Team& team);
@@ -56,8 +53,6 @@ class LaunchState : public Launch {
     host::FloatMode float_mode_;  // of the thread that calls
     uint64_t last_call_ns_ = 0;
     CallRhythm rhythm_;
-    uint64_t last_end_ns_ = 0, last_run_ns_ = 0;  // SK_WAIT_SPIN
-    int calls_in_a_row_ = 0;                      // without a pause between them
 };
 
 }  // namespace sk::model

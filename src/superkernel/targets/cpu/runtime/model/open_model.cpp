@@ -123,9 +123,11 @@ OpenModel::OpenModel(const char* path, const ModelOptions& options)
             }
         }
     }
-    if (wait_ == SK_WAIT_SPIN && threads_ > 1) cores = std::max(cores, 2);  // a thread whose caches stay warm
-    if (cores > 1) team_ = std::make_unique<Team>(cores - 1, wait_, options.processors, memory_of_calls());
     const int quota = processor_quota();
+    std::unique_ptr<AwakeProcessor> awake;
+    // a quota counts the time of every thread, also of one that only fills gaps
+    if (wait_ == SK_WAIT_SPIN && quota == 0) awake = std::make_unique<AwakeProcessor>(memory_of_calls());
+    if (cores > 1 || awake) team_ = std::make_unique<Team>(cores - 1, wait_, options.processors, std::move(awake));
     if (quota > 0) sk_processor_limit(quota);
     describe_entries();
 }

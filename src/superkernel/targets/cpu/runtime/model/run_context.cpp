@@ -187,6 +187,7 @@ SK_CALL_PATH void RunContext::run(int entry, int shape, int64_t size, void* cons
 SK_CALL_PATH void RunContext::run_shape(BoundShape& bound, int64_t size, void* const* inputs, void* const* outputs) {
     const ShapeSpec& shape = *bound.spec;
     const size_t input_count = shape.inputs.size();
+    const Team::Caller here(model_.team());
     for (size_t i = 0; i < input_count; ++i) arguments_[i] = static_cast<char*>(inputs[i]);
     for (size_t i = 0; i < shape.outputs.size(); ++i) arguments_[input_count + i] = static_cast<char*>(outputs[i]);
     if (size != 0) {

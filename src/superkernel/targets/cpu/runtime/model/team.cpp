@@ -22,9 +22,6 @@ namespace {
 constexpr uint64_t kSpinNs = 100'000;        // of a thread that waits for the next call, SK_WAIT_BALANCED
 constexpr uint64_t kCallerSpinNs = 200'000;  // of a caller that waits for the threads of its call
 constexpr uint64_t kPromptNs = 20'000;       // a thread that spins joins a call in less, if it has a processor
-constexpr uint64_t kWarmPeriodNs = 50'000;   // between two looks at the memory of calls, SK_WAIT_SPIN
-constexpr size_t kWarmBytes = 768 << 10;     // of memory that is kept warm: less than an L2 cache
-constexpr size_t kLineBytes = 64, kLinesPerPoll = 16;
 constexpr int kPollsPerClock = 64;           // looks between two readings of the clock
 constexpr uint64_t kSecondNs = 1'000'000'000;
 constexpr uint64_t kLeastEarlyNs = 50'000;   // before a call is expected, its threads are awake and spin,
@@ -33,6 +30,7 @@ constexpr uint64_t kForgetting = 1024;       // wake-ups, for lateness
 constexpr uint64_t kLateNs = 200'000;        // for so long after it was expected they go on
 constexpr uint64_t kTimerSlackNs = 1'000;    // of threads that wake up by themselves; the system's own is 50 us
 constexpr uint64_t kEndNs = 2'000'000'000;   // how long the end of the process waits for a call in progress
+constexpr uint64_t kLowestEndNs = 10'000'000'000;  // on a busy machine a thread of the lowest priority runs every few seconds
 constexpr size_t kStackBytes = size_t(2) << 20;  // of a thread at least: kernels keep tiles on the stack
 constexpr int kNumberShift = 32, kCoresShift = 16;
 constexpr uint64_t kClosed = uint64_t(1) << 15, kCount = kClosed - 1;
@@ -59,30 +57,18 @@ bool spin(Over over, uint64_t limit_ns) {
     return false;
 }
 
-// The ranges, if they are small together.
-std::vector<MemoryRange> if_small(std::vector<MemoryRange> ranges) {
-    size_t bytes = 0;
-    for (const MemoryRange& range : ranges) bytes += range.bytes;
-    if (bytes > kWarmBytes) ranges.clear();
-    return ranges;
-}
-
-// Asks for every cache line of the ranges, until over().
-template <class Over>
-void touch(const std::vector<MemoryRange>& ranges, Over over) {
-    for (const MemoryRange& range : ranges) {
-        for (size_t line = 0; line * kLineBytes < range.bytes; ++line) {
-            if (line % kLinesPerPoll == 0 && over()) return;
-            __builtin_prefetch(range.begin + line * kLineBytes, 0, 2);
-        }
-    }
-}
-
 // Blocks while the word has the value, until the time (0: as long as it takes); may return earlier.
 void futex_wait(std::atomic<uint32_t>& word, uint32_t value, uint64_t until_ns = 0) {
     const timespec until{time_t(until_ns / kSecondNs), long(until_ns % kSecondNs)};
     const timespec* const limit = until_ns == 0 ? nullptr : &until;
     syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, value, limit, nullptr, FUTEX_BITSET_MATCH_ANY);
+}
+
+timespec time_from_now(uint64_t ns) {
+    timespec time;
+    clock_gettime(CLOCK_REALTIME, &time);
+    time.tv_sec += time_t(ns / kSecondNs);
+    return time;
 }
 
 // Those of the program, whose threads may have small stacks.
@@ -102,64 +88,99 @@ struct Attributes {
 
 uint32_t fork_generation() { return forks.load(std::memory_order_relaxed); }
 
-Team::Team(int workers, sk_wait wait, std::vector<int> processors, std::vector<MemoryRange> memory)
+Team::Team(int workers, sk_wait wait, std::vector<int> processors, std::unique_ptr<AwakeProcessor> awake)
     : workers_(workers),
       wait_(wait),
       processors_(std::move(processors)),
-      kept_warm_(if_small(std::move(memory))),
+      awake_(std::move(awake)),
       generation_(fork_generation()) {}
 
 Team::~Team() { stop(); }
 
+void Team::enlist() {
+    if (enlisted_) return;
+    enlisted_ = true;
+    const std::lock_guard<std::mutex> hold(teams_mutex);
+    if (teams == nullptr) teams = new std::set<Team*>;
+    teams->insert(this);
+}
+
 bool Team::start() {
     if (started_) return int(threads_.size()) == workers_;
     started_ = true;
-    {
-        const std::lock_guard<std::mutex> hold(teams_mutex);
-        if (teams == nullptr) teams = new std::set<Team*>;
-        teams->insert(this);
-    }
+    enlist();
     threads_.reserve(size_t(workers_));
+    for (int core = 1; core <= workers_; ++core) {
+        threads_.push_back({this, core, {}});
+        const int processor = processors_.empty() ? -1 : processors_[size_t(core - 1) % processors_.size()];
+        if (!create(threads_.back(), "superkernel", processor)) {
+            threads_.pop_back();
+            break;
+        }
+    }
+    return int(threads_.size()) == workers_;
+}
+
+// False: there is no thread. `processor` -1: it may run on any.
+bool Team::create(Worker& worker, const char* name, int processor) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's threads
     const Attributes attributes;
-    for (int core = 1; core <= workers_; ++core) {
-        threads_.push_back({this, core, {}});
-        Worker& worker = threads_.back();
-        if (pthread_create(&worker.thread, &attributes.value, thread_main, &worker) != 0) {
-            threads_.pop_back();
-            break;
-        }
-        pthread_setname_np(worker.thread, "superkernel");
-        if (processors_.empty()) continue;
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        CPU_SET(processors_[size_t(core - 1) % processors_.size()], &set);
-        pthread_setaffinity_np(worker.thread, sizeof set, &set);  // was tried before: see check_processors
-    }
+    const bool created = pthread_create(&worker.thread, &attributes.value, thread_main, &worker) == 0;
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return int(threads_.size()) == workers_;
+    if (!created) return false;
+    pthread_setname_np(worker.thread, name);
+    if (processor < 0) return true;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(processor, &set);
+    pthread_setaffinity_np(worker.thread, sizeof set, &set);  // was tried before: see check_processors
+    return true;
+}
+
+// The thread of the lowest priority stays on the processors that were named for the model's threads, as the others do.
+SK_CALL_PATH void Team::call_begins() {
+    const int processor = sched_getcpu();
+    const bool allowed = processors_.empty() || std::find(processors_.begin(), processors_.end(), processor) != processors_.end();
+    awake_->call_begins(allowed ? processor : AwakeProcessor::kNone);
+    if (__builtin_expect(!awake_tried_.load(std::memory_order_relaxed), 0) && allowed && is_here()) start_awake(processor);
+}
+
+void Team::start_awake(int processor) {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    if (awake_tried_.exchange(true)) return;
+    enlist();
+    has_awake_thread_ = create(awake_thread_, "sk-awake", processor);
 }
 
 void Team::stop() noexcept {
-    if (!started_) return;
+    if (!enlisted_) return;
     {
         const std::lock_guard<std::mutex> hold(teams_mutex);
         teams->erase(this);
     }
     if (!is_here()) return;
     ending_.store(true);
+    if (awake_ != nullptr) awake_->end();
     call_.fetch_add(1);
     FutexWord(call_, sleepers_).wake();
-    timespec limit;
-    clock_gettime(CLOCK_REALTIME, &limit);
-    limit.tv_sec += time_t(kEndNs / kSecondNs);
+    const timespec limit = time_from_now(kEndNs);
     for (Worker& worker : threads_) {
         if (pthread_timedjoin_np(worker.thread, nullptr, &limit) != 0) pthread_detach(worker.thread);
     }
+    if (has_awake_thread_) end_awake();
     threads_.clear();
-    started_ = false;
+    started_ = enlisted_ = false;
+}
+
+void Team::end_awake() noexcept {
+    const sched_param normal{};
+    pthread_setschedparam(awake_thread_.thread, SCHED_OTHER, &normal);  // without a privilege it may be refused
+    const timespec limit = time_from_now(kLowestEndNs);
+    if (pthread_timedjoin_np(awake_thread_.thread, nullptr, &limit) == 0) return;
+    pthread_detach(awake_thread_.thread);
+    awake_.release();  // the thread reads it
 }
 
 void Team::before_fork() { teams_mutex.lock(); }
@@ -186,19 +207,16 @@ void Team::end_all() noexcept {
 void* Team::thread_main(void* data) {
     const Worker& worker = *static_cast<Worker*>(data);
     prctl(PR_SET_TIMERSLACK, kTimerSlackNs, 0, 0, 0);
-    worker.team->serve(worker.core);
+    worker.core == 0 ? worker.team->awake_->run() : worker.team->serve(worker.core);
     return nullptr;
 }
 
-// The number of the next call. Of threads that spin, the one that runs whole plans uses its time: what else runs on its
-// processor, and the neighbours of a virtual machine, take its caches line by line.
-uint32_t Team::await_call(uint32_t seen, int core, uint64_t& early_ns) {
+// The number of the next call.
+uint32_t Team::await_call(uint32_t seen, uint64_t& early_ns) {
     const auto called = [&] { return call_.load(std::memory_order_acquire) != seen; };
     switch (wait_) {
         case SK_WAIT_SPIN:
-            while (!spin(called, kWarmPeriodNs)) {
-                if (core == 1) touch(kept_warm_, called);
-            }
+            while (!called()) relax();
             break;
         case SK_WAIT_BALANCED:
             if (!spin(called, kSpinNs)) await_balanced(seen, early_ns);
@@ -277,7 +295,7 @@ void Team::serve(int core) {
     uint32_t seen = 0;
     uint64_t early_ns = kLeastEarlyNs;  // by which this thread wakes up before an expected call
     for (;;) {
-        seen = await_call(seen, core, early_ns);
+        seen = await_call(seen, early_ns);
         if (ending_.load()) return;
         if (!join_call(seen, core)) continue;
         work_(data_, core);
@@ -336,13 +354,6 @@ SK_CALL_PATH bool Team::run(int cores, Work work, void* data, uint64_t patience_
     if (!take_threads(hold, patience_ns) || !gather(cores, work, data, patience_ns)) return false;
     work(data, 0);
     await_end(cores);
-    return true;
-}
-
-SK_CALL_PATH bool Team::run_on_thread(Work work, void* data, uint64_t patience_ns) {
-    std::unique_lock<std::mutex> hold(mutex_, std::defer_lock);
-    if (!take_threads(hold, patience_ns) || !gather(2, work, data, patience_ns)) return false;
-    await_end(2);
     return true;
 }
 

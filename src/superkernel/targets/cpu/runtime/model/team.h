@@ -4,10 +4,11 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <vector>
 
-#include "huge_pages.h"
+#include "awake_processor.h"
 #include "superkernel/model.h"
 #include "superkernel/state.h"
 
@@ -19,8 +20,8 @@ class Team {
   public:
     using Work = void (*)(void* data, int core);
 
-    // `memory`: what calls read; a thread that spins keeps it in its caches if it is small.
-    Team(int workers, sk_wait wait, std::vector<int> processors, std::vector<MemoryRange> memory);
+    // `awake`: for the processor of callers; null: it may idle. A team without workers may have that alone.
+    Team(int workers, sk_wait wait, std::vector<int> processors, std::unique_ptr<AwakeProcessor> awake);
     ~Team();  // ends the threads and waits for them
     Team(const Team&) = delete;
     Team& operator=(const Team&) = delete;
@@ -38,8 +39,21 @@ class Team {
     // Calls work(data, core) on `cores` threads, core 0 on this one, and returns when all have returned. False: nothing was
     // run, because other calls have the threads, or they did not arrive within `patience_ns` (0: wait as long as it takes).
     bool run(int cores, Work work, void* data, uint64_t patience_ns);
-    // The same for one thread of the team, as core 1, while this one waits for it.
-    bool run_on_thread(Work work, void* data, uint64_t patience_ns);
+
+    // While it lives, the calling thread is in a call; null: of a model without threads.
+    class Caller {
+      public:
+        explicit Caller(Team* team) : awake_(team == nullptr ? nullptr : team->awake_.get()) {
+            if (awake_ != nullptr) team->call_begins();
+        }
+        ~Caller() {
+            if (awake_ != nullptr) awake_->call_ends();
+        }
+        Caller(const Caller&) = delete;
+
+      private:
+        AwakeProcessor* const awake_;
+    };
 
     // Around a fork; in the child the threads do not exist.
     static void before_fork();
@@ -54,11 +68,16 @@ class Team {
         pthread_t thread;
     };
 
+    void enlist();
     bool start();
+    bool create(Worker& worker, const char* name, int processor);
+    void call_begins();
+    void start_awake(int processor);
+    void end_awake() noexcept;
     void stop() noexcept;
     static void* thread_main(void* worker);
     void serve(int core);
-    uint32_t await_call(uint32_t seen, int core, uint64_t& early_ns);
+    uint32_t await_call(uint32_t seen, uint64_t& early_ns);
     void await_balanced(uint32_t seen, uint64_t& early_ns);
     void sleep(uint32_t seen, uint64_t until_ns);
     void keep_off(int processor);
@@ -70,10 +89,13 @@ class Team {
     const int workers_;
     const sk_wait wait_;
     const std::vector<int> processors_;
-    const std::vector<MemoryRange> kept_warm_;
+    std::unique_ptr<AwakeProcessor> awake_;
     std::mutex mutex_;  // held by the call that has the threads
     std::vector<Worker> threads_;
-    bool started_ = false;
+    Worker awake_thread_{this, 0, {}};
+    bool has_awake_thread_ = false;
+    bool started_ = false, enlisted_ = false;
+    std::atomic<bool> awake_tried_{false};
     const uint32_t generation_;  // of the process, counted by forks
     int kept_off_ = -1;          // the processor that no thread may use: a caller's
     Work work_ = nullptr;

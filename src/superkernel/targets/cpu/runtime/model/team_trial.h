@@ -38,7 +38,11 @@ class TeamTrial {
 
     // 0: not measured yet
     uint64_t solo_ns() const { return solo_ns_.load(std::memory_order_relaxed); }
-    bool prefers_solo() const { return better() == Way::kSolo; }
+    // A team takes more than two thirds of the time of one thread, or that is not known.
+    bool gains_little() const {
+        const uint64_t team = team_ns_.load(std::memory_order_relaxed);
+        return team == 0 || 3 * team > 2 * solo_ns();
+    }
 
   private:
     static constexpr uint32_t kWarmUp = 2, kTrials = 8, kPeriod = 8192, kYoung = 1024, kShortPeriod = 128;

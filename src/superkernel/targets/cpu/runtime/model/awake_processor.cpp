@@ -1,0 +1,84 @@
+// awake_processor.cpp: the processors of calls -> one of them at a time does not idle, and has their memory in its caches.
+#include "awake_processor.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "superkernel/wait.h"
+
+namespace sk::model {
+namespace {
+
+constexpr uint64_t kTouchPeriodNs = 50'000;   // between two looks at the memory of calls
+constexpr uint64_t kStayNs = 1'000'000;       // on a processor at least
+constexpr uint64_t kInterruptedNs = 5'000;    // between two looks at the clock: another thread has had the processor
+constexpr long kNapNs = 10'000'000;           // where it may not be, or calls follow each other without a gap
+constexpr size_t kMostKeptBytes = 768 << 10;      // of memory: less than an L2 cache
+constexpr size_t kCacheLine = 64;
+constexpr int kPausesPerClock = 64;
+
+std::vector<MemoryRange> unless_large(std::vector<MemoryRange> ranges) {
+    size_t bytes = 0;
+    for (const MemoryRange& range : ranges) bytes += range.bytes;
+    if (bytes > kMostKeptBytes) ranges.clear();
+    return ranges;
+}
+
+void sleep_ns(long ns) {
+    const timespec time{0, ns};
+    nanosleep(&time, nullptr);
+}
+
+}  // namespace
+
+AwakeProcessor::AwakeProcessor(std::vector<MemoryRange> memory) : memory_(unless_large(std::move(memory))) {}
+
+// The priority is for good: without a privilege a thread cannot raise it again.
+void AwakeProcessor::run() {
+    const sched_param lowest{};
+    if (pthread_setschedparam(pthread_self(), SCHED_IDLE, &lowest) != 0) return;
+    int here = kNone;
+    uint64_t seen = now_ns(), touched = 0, moved = 0;
+    while (!ending_.load(std::memory_order_relaxed)) {
+        const int wanted = processor_.load(std::memory_order_relaxed);
+        if (wanted == kNone) {
+            sleep_ns(kNapNs);
+            continue;
+        }
+        if (wanted != here && seen - moved > kStayNs) {
+            if (!follow(wanted)) return;
+            here = wanted;
+            moved = now_ns();
+        }
+        for (int i = 0; i < kPausesPerClock; ++i) relax();
+        const uint64_t now = now_ns();
+        if (now - seen > kInterruptedNs) give_way();
+        if (now - touched > kTouchPeriodNs) {
+            touch_memory();
+            touched = now_ns();
+        }
+        seen = now_ns();
+    }
+}
+
+bool AwakeProcessor::follow(int processor) const {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(processor, &set);
+    return pthread_setaffinity_np(pthread_self(), sizeof set, &set) == 0;
+}
+
+// The system gives some time to a thread of the lowest priority even where another one wants all of it. A call that is
+// going on was interrupted for this thread.
+void AwakeProcessor::give_way() const {
+    in_call_.load(std::memory_order_relaxed) ? sleep_ns(kNapNs) : (void)sched_yield();
+}
+
+// Asks for every cache line.
+void AwakeProcessor::touch_memory() const {
+    for (const MemoryRange& range : memory_) {
+        for (size_t line = 0; line < range.bytes; line += kCacheLine) __builtin_prefetch(range.begin + line, 0, 2);
+    }
+}
+
+}  // namespace sk::model
