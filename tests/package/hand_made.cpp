@@ -31,6 +31,11 @@ void reverse_part(sk::Launch* launch, int first, int last) {
     for (int i = first; i < last; ++i) y[i] = sum[kCount - 1 - i];
 }
 
+float busy_for(int multiplications, float value) {
+    for (int i = 0; i < multiplications; ++i) asm volatile("" : "+x"(value = value * 1.0f));
+    return value;
+}
+
 }  // namespace
 
 // Slots x, w, sum, y: y is x + w backwards, so that each of two cores needs what the other has added.
@@ -76,9 +81,7 @@ extern "C" __attribute__((visibility("default"))) void check_positive(sk::Launch
 
 // Slots x, y: some microseconds of work, after which y = x.
 extern "C" __attribute__((visibility("default"))) void work(sk::Launch* launch, int) {
-    float value = at<float>(launch, 0)[0];
-    for (int i = 0; i < 10000; ++i) asm volatile("" : "+x"(value = value * 1.0f));
-    at<float>(launch, 1)[0] = value;
+    at<float>(launch, 1)[0] = busy_for(10000, at<float>(launch, 0)[0]);
 }
 
 // Slots started, go: waits, as a long call would.
@@ -87,9 +90,13 @@ extern "C" __attribute__((visibility("default"))) void wait_for_flag(sk::Launch*
     while (__atomic_load_n(at<int32_t>(launch, 0), __ATOMIC_ACQUIRE) == 0) sk::relax();
 }
 
-// Slot y: the number of the thread that runs this.
-extern "C" __attribute__((visibility("default"))) void tell_thread(sk::Launch* launch, int) {
-    at<int32_t>(launch, 0)[0] = int32_t(syscall(SYS_gettid));
+// Slot y: for each of two parts, of 0.1 ms or more, the number of the thread that runs it.
+extern "C" __attribute__((visibility("default"))) void tell_threads(sk::Launch* launch, int id) {
+    for (int part = 0; part < 2; ++part) {
+        if (id < 0 || launch->cores == 1 || part == id) {
+            at<int32_t>(launch, 0)[part] = int32_t(syscall(SYS_gettid)) * (busy_for(100000, 1.0f) > 0);
+        }
+    }
 }
 
 // As targets/cpu/embedded_facts.py writes it.

@@ -75,7 +75,7 @@ def entry(name: str, *shapes: Manifest) -> Manifest:
 
 
 def manifest() -> Manifest:
-    """Entries add, count, rows (a bucket), turned (a strided copy), check, work, wait, thread, meet (two threads)."""
+    """Entries add, count, rows (a bucket), turned (a strided copy), check, work, wait, threads (on two), meet (on two)."""
     x, y = place("input", 32, index=0), place("output", 32, index=0)
     add = [x, place("weight", 32, name="w"), place("arena", 32, 64), y]
     inside = [x, place("weight", 32, name="w"), None, y]
@@ -105,8 +105,8 @@ def manifest() -> Manifest:
             launch([place("input", 4, index=0), place("output", 4, index=0)], plan("work", 1, 2))])),
         entry("wait", shape([tensor("go", "int32", 1)], [tensor("started", "int32", 1)], launches=[
             launch([place("input", 4, index=0), place("output", 4, index=0)], plan("wait_for_flag", 1, 2))])),
-        entry("thread", shape([], [tensor("y", "int32")], launches=[
-            launch([place("output", 4, index=0)], plan("tell_thread", 1, 1))])),
+        entry("threads", shape([], [tensor("y", "int32", 2)], launches=[
+            launch([place("output", 8, index=0)], plan("tell_threads", 2, 1), plan("tell_threads", 1, 1))])),
         entry("meet", shape([tensor("x", "int32", 2)], [tensor("y", "int32", 2)], launches=[
             launch([place("input", 8, index=0), place("output", 8, index=0)],
                    plan("meet", 2, 2, rendezvous=1, needs_team=True))])),

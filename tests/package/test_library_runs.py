@@ -134,6 +134,21 @@ def test_with_spin_a_thread_of_the_lowest_priority_follows_the_caller_until_the_
     assert not awake_threads()
 
 
+def test_a_team_that_spins_is_tried_and_used_also_for_calls_with_pauses_between_them(folder: Path) -> None:
+    """A busy machine needs more tries."""
+    with OpenedModel(folder, 2, SPIN) as opened:
+        context, y = opened.context(), np.empty(2, np.int32)
+
+        def threads_of_a_call_after_a_pause() -> int:
+            end = time.perf_counter() + 0.0005
+            while time.perf_counter() < end:
+                pass
+            run(context, "threads", [], [y])
+            return len(set(y.tolist()))
+
+        assert any(sum(threads_of_a_call_after_a_pause() == 2 for _ in range(20)) > 10 for _ in range(200))
+
+
 @pytest.mark.parametrize("wait", [BALANCED, SLEEP])
 def test_other_models_let_processors_idle(folder: Path, wait: int) -> None:
     with OpenedModel(folder, 2, wait) as opened:

@@ -144,19 +144,21 @@ SK_CALL_PATH void LaunchState::run_core(void* state, int core) { static_cast<Lau
 SK_CALL_PATH void LaunchState::run_whole_plan() { enter(0, cores == 1 ? 0 : host::kWholePlan); }
 
 // How long the calling thread waits for the threads of a team; 0: it does not ask for them.
-SK_CALL_PATH uint64_t LaunchState::patience_for(Team& team) {
+SK_CALL_PATH uint64_t LaunchState::patience_for(Team& team, bool measured) {
     const uint64_t solo_ns = code_.trial.solo_ns();
     if (!team.is_here()) return 0;
     const uint64_t begin = now_ns();
     const uint64_t pause = begin - std::min(begin, std::exchange(last_call_ns_, begin));
+    const bool short_after_pause = solo_ns < kShortNs && pause > kPauseNs;
     if (team.wait_policy() == SK_WAIT_SPIN) {
-        return pause > kPauseNs && code_.trial.gains_little() ? 0 : std::max(kAwakeNs, solo_ns / 2);
+        if (short_after_pause && !measured && code_.trial.gains_little()) return 0;
+        return std::max(kAwakeNs, solo_ns / 2);
     }
     const uint64_t next = solo_ns < kWorthWakingNs ? 0 : rhythm_.called(begin);
     const bool crowded = host::solo_before_region(code_.program);
     team.expect_call(crowded ? 0 : next);
     if (crowded) return 0;
-    if (solo_ns < kShortNs && pause > kPauseNs && team.asleep()) {
+    if (short_after_pause && team.asleep()) {
         if (next != 0) team.tell_expected();
         return 0;
     }
@@ -164,8 +166,8 @@ SK_CALL_PATH uint64_t LaunchState::patience_for(Team& team) {
 }
 
 // False: nothing was run.
-SK_CALL_PATH bool LaunchState::run_team(Team& team) {
-    const uint64_t patience = patience_for(team);
+SK_CALL_PATH bool LaunchState::run_team(Team& team, bool measured) {
+    const uint64_t patience = patience_for(team, measured);
     if (patience == 0) return false;
     reset_team();
     const host::BusyCores counted(cores);
@@ -192,7 +194,7 @@ SK_CALL_PATH void LaunchState::run_better_way(Team& team) {
     const TeamTrial::Choice choice = trial.next();
     const uint64_t start = choice.measured ? now_ns() : 0;
     TeamTrial::Way way = choice.way;
-    if (way == TeamTrial::Way::kSolo || !run_team(team)) {
+    if (way == TeamTrial::Way::kSolo || !run_team(team, choice.measured)) {
         way = TeamTrial::Way::kSolo;
         run_whole_plan();
     }

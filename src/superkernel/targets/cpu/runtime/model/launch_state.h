@@ -32,10 +32,10 @@ class LaunchState : public Launch {
     static void run_core(void* state, int core);
     void enter(int core, int part) noexcept;
     void run_whole_plan();
-    bool run_team(Team& team);
+    bool run_team(Team& team, bool measured);
     void run_whole_team(Team& team);
     void run_better_way(Team& team);
-    uint64_t patience_for(Team& team);
+    uint64_t patience_for(Team& team, bool measured);
     void reset_team();
     void reset_fault();
     [[noreturn]] void throw_fault();

@@ -38,10 +38,10 @@ class TeamTrial {
 
     // 0: not measured yet
     uint64_t solo_ns() const { return solo_ns_.load(std::memory_order_relaxed); }
-    // A team takes more than two thirds of the time of one thread, or that is not known.
+    // A team is known to take more than two thirds of the time of one thread.
     bool gains_little() const {
         const uint64_t team = team_ns_.load(std::memory_order_relaxed);
-        return team == 0 || 3 * team > 2 * solo_ns();
+        return team != 0 && 3 * team > 2 * solo_ns();
     }
 
   private:
