@@ -75,7 +75,7 @@ def entry(name: str, *shapes: Manifest) -> Manifest:
 
 
 def manifest() -> Manifest:
-    """Entries add, count, rows (a bucket), turned (a strided copy), check, work, wait, threads (on two), meet (on two)."""
+    """Entries add, count, rows (a bucket), turned (a strided copy), check, work, wait, threads (two), meet (two)."""
     x, y = place("input", 32, index=0), place("output", 32, index=0)
     add = [x, place("weight", 32, name="w"), place("arena", 32, 64), y]
     inside = [x, place("weight", 32, name="w"), None, y]
