@@ -58,6 +58,34 @@ def test_a_tail_is_the_median_of_the_rounds() -> None:
     assert tail_of_rounds([quiet, disturbed, quiet]) == pytest.approx(1.5, rel=0.02)
 
 
+def test_a_machine_is_idle_where_a_loop_that_reads_keeps_the_limit() -> None:
+    idle, busy = np.array([10.0] * 98 + [15.0] * 2), np.array([10.0] * 90 + [25.0] * 10)
+    assert package.idle_rounds([busy, idle, busy, idle]) == [1, 3]
+
+
+@pytest.mark.parametrize("idle_from", [0, 3, 99])
+def test_tails_are_those_of_rounds_on_an_idle_machine_and_more_are_made_until_there_are_enough(idle_from: int) -> None:
+    made = {"package": 0, package.READING: 0}
+
+    def runner(name: str, idle: float, busy: float) -> TimedRunner:
+        def at_rate(calls: int, rate: float, seconds: float) -> np.ndarray:  # type: ignore[type-arg]
+            made[name] += 1
+            return np.array([10.0] * 90 + [idle if made[name] > idle_from else busy] * 10)
+
+        return TimedRunner(name, 1, lambda: None, at_rate=at_rate)
+
+    runners = {"package": runner("package", 12.0, 40.0), package.READING: runner(package.READING, 11.0, 30.0)}
+    effort = package.Effort(settle=0, calls_at_rate=600, most_rounds=10)
+    rounds = rounds_in_turns(runners, 600, 6, package.RATE, settle=0)
+    result = Result("package", {})
+    (figure,) = package.tails_on_idle_machine(result, "net", ["package"], runners, rounds, effort)
+    tried = {0: 6, 3: 9, 99: 10}[idle_from]
+    assert made["package"] == len(rounds["package"]) == tried
+    assert figure.value == pytest.approx(1.2 if idle_from < 99 else 4.0)
+    shown = f"net: in {0 if idle_from == 99 else 6} of {tried} rounds at 1000 calls a second the machine was idle"
+    assert result.notes[0].startswith(shown) and ("all rounds" in result.notes[0]) == (idle_from == 99)
+
+
 def test_runners_take_turns_in_another_order_each_round() -> None:
     entered: list[str] = []
     runners = {

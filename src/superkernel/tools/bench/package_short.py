@@ -36,7 +36,19 @@ from .package_peers import prepare_compilers_ahead, prepare_torch
 from .package_workloads import WORKLOAD_COUNT, PackageWorkload, package_workload
 from .peers import OURS, fresh_caches, prepare, threads
 
-SHORT = Effort(3000, 0.5, 1500, 2.0, 0.2, all_of_ours=False, frozen=False, rounds=5, settle=0.12, peers_at_rate=False)
+SHORT = Effort(
+    3000,
+    0.5,
+    1500,
+    2.0,
+    0.2,
+    all_of_ours=False,
+    frozen=False,
+    rounds=5,
+    settle=0.12,
+    peers_at_rate=False,
+    most_rounds=12,
+)
 _COMMAND = (sys.executable, "-m", "superkernel.tools.bench.package_short")
 _NO_LOADER = "none"
 _READY, _GO = "ready", "go"
