@@ -187,26 +187,40 @@ each round of an earlier run, had the full speed of two cores in the slow phases
 The four blocks read 4.2 MB of weights a call. One core of that machine reads as much from its L3 cache in 30 us (139
 GB/s, a loop of plain loads on huge pages); our call takes 36 to 40 us on one thread, and 27 with a team of two.
 
-Calls at a rate are timed by a loop in C, for every runner: it sleeps until a call is due (`clock_nanosleep`), and calls
-the runner's function of Python (`PyObject_CallNoArgs`). A runner that is too slow for 1000 calls a second is measured
-at the largest of 100, 10, ... that leaves it idle for half of the time. Our package is also called by its C API
-(`sk_run_index`), with the default way to wait and with `wait="spin"`, where a thread of the model keeps its processor
-and runs short plans; beside them an empty function of Python and of C. The tail is the median of the tails of six
-rounds of 500 calls; the percentiles of all calls are in the data.
+Calls at a rate are timed by a loop in C, for every runner: it sleeps until a call is due (`clock_nanosleep`), and
+calls the runner's function of Python (`PyObject_CallNoArgs`). A runner that is too slow for 1000 calls a second is
+measured at the largest of 100, 10, ... that leaves it idle for half of the time. Our package is also called by its C
+API (`sk_run_index`), and both ways with `wait="spin"` as well, where the caller's processor does not idle between
+calls. Beside them are calls without a model: an empty function of Python and of C, and a loop in C that reads 256 KB
+on a huge page. That loop says when the machine was idle: a round of 500 calls counts for the tail, p99 to p50, where
+the loop's own was at most 2. Rounds are repeated, 24 at most, until six count, and their median is the figure; a note
+says how many counted. The percentiles below are those of all rounds, counted or not.
 
-What a pause of a millisecond does on the 2-core machine, a virtual one whose processors are given to others while they
-are idle, p99 to p50 of single C functions: 16 us of dependent multiplications 1.1, which need no memory; reading 256 KB
-on pages of 4 KB 3.5, on huge pages 1.4. The policy takes 4.8 us with warm caches, 6 with a cold L2, 20 with weights and
-code in memory, 31 with nothing cached at all: one of a hundred calls is of the last two kinds. So code and small
-weights are on huge pages, and prefetching them when a call begins was tried and is no faster. With `wait="spin"` a
-thread asks for them every 50 us: twelve pairs of 1000 calls in processes of their own, alternating with a library
-that does not, had p99 to p50 of 1.15 instead of 1.30 (policy) and 1.20 instead of 1.32 (recommender). What is left
-above 2 are times in which something else runs: in most slow calls the thread that spins has lost its processor for a
-moment, and answers after 20 us and more instead of 0.9.
+What a pause of a millisecond does is to take caches away: a processor that idles sleeps, or runs another virtual
+machine. Medians of 300 calls of the policy, each after caches were emptied on purpose, in us:
 
-Single runs vary: six rounds of 1000 calls at that rate, each way in turns, after the run below, had a p99 to p50 of
-all calls together from 1.1 to 1.9 in 20 of the 21 rows, and 2.5 for the recommender from Python, whose call takes 2.5
-us; single rounds of these had up to 6.9.
+| | warm | L2 cold | L2 and translations cold | all cold |
+| --- | --- | --- | --- | --- |
+| 2-core EPYC, from C | 2.9 | 4.6 | 5.5 | 17 |
+| 2-core EPYC, from Python | 3.0 | 5.0 | 6.5 | 21 |
+| 16-core Xeon, from C | 4.8 | 17 | 18 | 21 |
+| 16-core Xeon, from Python | 5.6 | 18 | 21 | 24 |
+
+So a p99 of two medians means that hardly one call in a hundred finds a cold L2 cache. Code and small weights are on
+huge pages, which need few translations; prefetching them when a call begins was tried and is no faster. With
+`wait="spin"` the caller's processor does not idle. Six runs of 300 calls each, alternating with a library that instead
+ran short plans on a thread that spins on another processor, medians of the p50 and p99 of a run on the Xeon: policy
+8.0 / 13.8 us instead of 10.5 / 17.5 from C, and 9.4 / 20.3 instead of 13.6 / 35.5 from Python; recommender 6.0 / 10.9
+instead of 10.0 / 15.5, and 7.5 / 22 instead of 14.1 / 34. On the EPYC the policy had 3.4 / 7.9 instead of 3.6 / 8.5
+from C, and 4.5 / 9.4 instead of 4.5 / 17.9 from Python.
+
+What the machine does without a model stands beside. On the EPYC the loop that reads 256 KB had a tail of 2 at most in
+39 of 101 rounds, and in those ours had one in 27 of the 28 rows below. The other row, the policy from Python with
+`wait="spin"`, had 1.6 in another process a quarter of an hour later (in 3 idle rounds of 10, after the same peers). On
+the 16-core machine the loop itself has 3.5 to 6.4 in the run below: its caches are taken away more often than once in
+a hundred calls, so a caller that sleeps there cannot keep the limit where it reads as much, and all rounds were
+counted. Its workloads were measured in three calls of `package_short`: four blocks, encoder, decode step and
+convolution net after the team of models that spin had been mended.
 
 `python3 -m superkernel.tools.bench.package_short results.json --cores 16 --seconds 200` measures the same figures with
 fewer calls, within a given time, and needs no installed package: `PYTHONPATH=src` is enough. All workloads compile at
