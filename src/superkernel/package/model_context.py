@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from operator import attrgetter
 from pathlib import Path
-from types import MappingProxyType
+from types import BuiltinFunctionType, MappingProxyType
 from typing import Any, Self
 
 from ..errors import LaunchError, nearest
@@ -27,12 +26,27 @@ def _not_pickled(where: str, what: str) -> LaunchError:
     return LaunchError(f"{where}: its {what} can be neither pickled nor copied: pickle the model, and save_state()")
 
 
+def _set_call(instance: object, function: Callable[..., Any]) -> None:
+    """Calls of the object are calls of the function, by a class of its own that has it as `__call__`.
+
+    A method, or a property that finds the function, would be more code of the interpreter, which is cold after a pause.
+    """
+    kind = type(instance)
+    call = function if isinstance(function, BuiltinFunctionType) else staticmethod(function)
+    fields = {"__call__": call, "__slots__": (), "__doc__": kind.__doc__, "__module__": kind.__module__}
+    instance.__class__ = type(kind.__name__, (kind,), fields)
+
+
 class ModelEntry:
     """A function of a model in one context: call it, or `submit` a call to a thread of the context."""
+
+    # Inputs in order or by name; `out=` an array, or one for each output, to write into.
+    __call__: Any
 
     def __init__(self, calls: EntryCalls) -> None:
         self._calls = calls
         self.function = prepare_call(calls)
+        _set_call(self, self.function)
         self.description: EntryDescription = calls.entry
         self.__doc__ = self.description.doc or None
 
@@ -49,10 +63,6 @@ class ModelEntry:
     def outputs(self) -> tuple[ArrayType, ...]:
         return self.description.shapes[0].outputs
 
-    # Inputs in order or by name; `out=` an array, or one for each output, to write into. The function is called without
-    # the frame of a method in between, which would cost as much as the check of an argument.
-    __call__: Any = property(attrgetter("function"))
-
     def submit(self, *arguments: Any, out: Any = None, **named: Any) -> Future[Any]:
         """Start a call behind those that were submitted before; leave its arrays alone until the future is done."""
         return self._calls.context.submit(lambda: self._calls.call(arguments, named, out, wait=True))
@@ -68,6 +78,8 @@ class ModelEntry:
 class ModelContext:
     """States and scratch memory of a model, for one call at a time. Contexts of a model may run at the same time."""
 
+    __call__: Any  # of the only entry, or of the entry `forward`, as that of ModelEntry
+
     def __init__(self, package: OpenedPackage) -> None:
         self._package = package
         self._handle: ContextHandle = package.create_context()
@@ -78,7 +90,7 @@ class ModelContext:
         self._entries = {entry.name: entry for entry in entries}
         only = next(iter(self._entries.values())) if len(self._entries) == 1 else None
         self._default = self._entries.get(DEFAULT_ENTRY, only)
-        self._call = self._no_default if self._default is None else self._default.function
+        _set_call(self, self._no_default if self._default is None else self._default.function)
         for name, entry in self._entries.items():
             if not hasattr(type(self), name):  # found without `__getattr__`, which takes longer
                 self.__dict__.setdefault(name, entry)  # an entry never takes the place of an attribute
@@ -94,9 +106,6 @@ class ModelContext:
     @property
     def entries(self) -> Mapping[str, ModelEntry]:
         return MappingProxyType(self._entries)
-
-    # Calls the only entry, or the entry `forward`, as `ModelEntry.__call__` does.
-    __call__: Any = property(attrgetter("_call"))
 
     def submit(self, *arguments: Any, out: Any = None, **named: Any) -> Future[Any]:
         """Starts a call of that entry; see `ModelEntry.submit`."""
