@@ -113,6 +113,81 @@ def test_no_reference_is_lost_or_kept(model: Any) -> None:
     assert sys.getrefcount(returned) == 2
 
 
+def call_made_in_c(model: Any, entry: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A call that the builtin function does not make itself fails."""
+
+    def unexpected() -> None:
+        raise AssertionError("the call was not made in C")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model._handle, "attempt", unexpected)
+        return prepare_call(model.entries[entry]._calls)
+
+
+def test_arrays_of_out_are_checked_and_written_in_c(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, bits = np.zeros((2, 4), np.float32), np.array([0, 3], np.uint16)
+    alone, pair = (out,), (np.zeros(2, np.uint16), np.zeros(2, bool))
+    forward, both = (call_made_in_c(model, entry, monkeypatch) for entry in ("forward", "both"))
+    for _ in range(3):  # the interpreter is kept from the second on
+        out[:] = 0
+        assert forward(X, Y, out=out) is out
+        np.testing.assert_array_equal(out, X + Y * WEIGHT)
+        assert forward(X, Y, out=alone) is alone
+        assert both(bits, out=pair) is pair
+    np.testing.assert_array_equal(pair[0], bits)
+    np.testing.assert_array_equal(pair[1], bits != 0)
+    with pytest.raises(AssertionError, match="not made in C"):
+        forward(X, Y, out=[out])
+
+
+def test_arrays_of_out_in_a_bucket(model: Any) -> None:
+    for rows in (3, 3, 8, 8):
+        x, out = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3), np.zeros((rows, 3), np.float32)
+        assert model.rows(x, out=out) is out
+        np.testing.assert_array_equal(out, 2 * x)
+
+
+def test_no_reference_to_arrays_of_out_is_lost_or_kept(model: Any) -> None:
+    bits, pair = np.array([0, 3], np.uint16), (np.zeros(2, np.uint16), np.zeros(2, bool))
+    out = np.zeros((2, 4), np.float32)
+    counted = (X, Y, out, bits, pair, *pair)
+    model.both(bits, out=pair)
+    before = [sys.getrefcount(value) for value in counted]
+    for _ in range(1000):
+        model(X, Y, out=out)
+        model.both(bits, out=pair)
+        with pytest.raises(LaunchError):
+            model(X, Y, out=X)
+    assert [sys.getrefcount(value) for value in counted] == before
+
+
+@pytest.mark.parametrize(
+    ("out", "sentence"),
+    [
+        (X, "output 0 and input 0 overlap"),
+        (X[:, :], "output 0 and input 0 overlap"),
+        (np.zeros((2, 3), np.float32), "output 'output_0' has shape"),
+        (np.zeros((2, 4), np.float64), "output 'output_0' has dtype float64"),
+        (np.zeros((4, 2), np.float32).T, "output 'output_0' is not contiguous"),
+        (np.broadcast_to(np.float32(1), (2, 4)), "output 'output_0' is not contiguous"),
+        ((), "takes one array for each of the 1 outputs, not 0"),
+        ((np.zeros((2, 4), np.float32),) * 2, "takes one array for each of the 1 outputs, not 2"),
+        ("text", "output 'output_0'"),
+    ],
+    ids=["an input", "a view", "shape", "dtype", "transposed", "broadcast", "none", "two", "text"],
+)
+def test_arrays_of_out_that_do_not_fit_get_the_sentence_of_the_slow_check(model: Any, out: Any, sentence: str) -> None:
+    before = X.copy()
+    with pytest.raises(LaunchError, match=sentence):
+        model(X, Y, out=out)
+    np.testing.assert_array_equal(X, before)
+    with pytest.raises(LaunchError, match="has no input 'outt'"):
+        model(X, Y, outt=X)
+    with pytest.raises(LaunchError, match="output 1 and output 0 overlap"):
+        same = np.zeros(2, np.uint16)
+        model.both(np.array([0, 3], np.uint16), out=(same, same.view(bool)[:2]))
+
+
 @pytest.mark.parametrize("calls_before", [0, 3], ids=["first call", "the interpreter is kept"])
 def test_a_context_in_use_is_refused_and_free_again_afterwards(model: Any, calls_before: int) -> None:
     for _ in range(calls_before):
@@ -263,6 +338,7 @@ def test_an_array_object_of_another_layout_is_noticed(monkeypatch: pytest.Monkey
     ("name", "value", "sentence"),
     [
         ("BYTES_OFFSET", 40, "the contents of bytes"),
+        ("TUPLE_OFFSET", 16, "the items of tuples"),
         ("_NUMPY_INTERFACE", 3, "the binary interface of numpy"),
         ("_FLAGS", {"writeable": 0x200}, "arrays of numpy"),
     ],

@@ -161,7 +161,7 @@ class LibraryFunctions:
         self.run_index = self._function("sk_run_index", c_int32)
         self.run_bucket = self._function("sk_run_bucket", c_int32)
         # None: the library is that of a package which another version has written
-        self.python_call = _address_of(self._library, "sk_python_call_2")
+        self.python_call = _address_of(self._library, "sk_python_call_3")
 
     def _function(self, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
         try:

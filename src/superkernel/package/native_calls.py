@@ -1,6 +1,6 @@
 """package.native_calls: an entry and sizes -> a builtin function that checks numpy arrays and runs the entry, all in C.
 
-It is `sk_python_call_2` of libsuperkernel, which takes what it needs of the interpreter from here. Arguments that do
+It is `sk_python_call_3` of libsuperkernel, which takes what it needs of the interpreter from here. Arguments that do
 not fit at first sight go to a function written in Python. There is no such function where a premise of `object_layouts`
 does not hold, or where another version has written the library of the package.
 """
@@ -8,6 +8,7 @@ does not hold, or where another version has written the library of the package.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, Structure, c_int, c_int32, c_int64, c_void_p, py_object
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 
 from .array_values import numpy_dtype
 from .library_functions import ArrayType, EntryShape
-from .object_layouts import HELD_OFFSET, NEW_ARRAY, UNMET_PREMISE, numpy_function
+from .object_layouts import HELD_OFFSET, NEW_ARRAY, TUPLE_OFFSET, UNMET_PREMISE, numpy_function
 from .opened_package import ContextHandle
 from .return_structure import ContainerKind, ReturnedContainer, ReturnedOutput, ReturnStructure
 
@@ -36,10 +37,10 @@ class _Result(Structure):
 
 _POINTERS = (
     "vector_call", "release_interpreter", "take_interpreter", "refer", "forget", "new_tuple", "set_item", "new_array",
-    "array_type", "acquire", "release", "yes", "no", "otherwise", "refuse", "put", "statuses", "context", "inputs",
-    "results", "held", "last_run_ns",
+    "array_type", "tuple_type", "out", "acquire", "release", "yes", "no", "otherwise", "refuse", "put", "statuses",
+    "context", "inputs", "results", "held", "last_run_ns",
 )  # fmt: skip
-_NUMBERS = ("input_count", "result_count", "status_count", "bucket_size")
+_NUMBERS = ("input_count", "result_count", "status_count", "bucket_size", "tuple_items")
 
 
 class _Call(Structure):
@@ -101,6 +102,8 @@ def native_call(
         **functions,
         new_array=numpy_function(NEW_ARRAY),
         array_type=address(np.ndarray),
+        tuple_type=id(tuple),
+        out=address(sys.intern("out")),
         acquire=address(kept[3]),
         release=address(kept[4]),
         yes=id(True),
@@ -124,6 +127,7 @@ def native_call(
         result_count=len(shape.outputs),
         status_count=len(_STATUSES),
         bucket_size=bucket_size or 0,
+        tuple_items=TUPLE_OFFSET,
         entry=entry,
         shape=shape_index,
     )

@@ -22,6 +22,7 @@ Array = np.ndarray[Any, Any]
 _NUMPY_INTERFACE = 2  # the major version of numpy's binary interface
 NEW_ARRAY = 94  # PyArray_NewFromDescr in numpy's table for extensions, of that version
 BYTES_OFFSET = 32  # where the contents of a bytes object begin
+TUPLE_OFFSET = tuple.__basicsize__  # where the items of a tuple begin
 _FLAGS = {"c_contiguous": 0x1, "aligned": 0x100, "writeable": 0x400}
 
 
@@ -58,6 +59,16 @@ def _has_bytes_layout() -> bool:
     contents = ctypes.pythonapi["PyBytes_AsString"]  # not an attribute: others may have set its types
     contents.restype, contents.argtypes = c_void_p, (py_object,)
     return all(contents(sample) == id(sample) + BYTES_OFFSET for sample in (b"a", bytes(range(256)) * 3))
+
+
+def _has_tuple_layout() -> bool:
+    """The number of items behind the header, then the items."""
+    samples: tuple[tuple[object, ...], ...] = ((object(),), ("out",), (1, b"two", np.zeros(3)), ())
+    return all(
+        c_ssize_t.from_address(id(sample) + object.__basicsize__).value == len(sample)
+        and [*(c_void_p * len(sample)).from_address(id(sample) + TUPLE_OFFSET)] == [id(item) for item in sample]
+        for sample in samples
+    )
 
 
 def numpy_function(index: int) -> int:
@@ -100,6 +111,7 @@ _PREMISES: dict[str, Callable[[], bool]] = {
     "the interpreter is CPython with a global lock": _is_cpython,
     "objects begin with the number of references and the type": _has_object_header,
     f"the contents of bytes begin {BYTES_OFFSET} bytes behind their header's begin": _has_bytes_layout,
+    f"the items of tuples begin {TUPLE_OFFSET} bytes behind their header's begin": _has_tuple_layout,
     f"the binary interface of numpy has version {_NUMPY_INTERFACE}": _has_numpy_interface,
     "arrays of numpy have the fields of that version": _has_array_layout,
 }

@@ -1,6 +1,6 @@
 """package.prepared_calls: an entry -> functions that check arguments of certain sizes in little time.
 
-Numpy arrays in their order are checked by a builtin function of `native_calls`. For tensors, for `out=`, and where
+Numpy arrays in their order, and in `out=`, are checked by a builtin function of `native_calls`. For tensors, and where
 there is no builtin function, functions are written for the number of inputs and outputs, without loops, as dataclasses
 write `__init__`: a call costs about two microseconds beside the model. Arguments that do not fit at first sight, such
 as a read-only array, an object with `__dlpack__` or an argument by name, are checked by `checked_calls`, which also
@@ -77,7 +77,7 @@ def _call_by_sizes(calls: EntryCalls) -> Call:
             return calls.call(arguments, named, out)
         if call_for_sizes is not None:
             if out is None and not named:
-                return call_for_sizes(*arguments)  # a builtin function takes no names
+                return call_for_sizes(*arguments)
             return call_for_sizes(*arguments, out=out, **named)
         returned = calls.call(arguments, named, out)
         if not named and len(by_sizes) < _MOST_SIZES:

@@ -26,12 +26,34 @@ bool fits(const Call& call, const Object* given, const Expected& expected) {
            memcmp(found.shape, expected.shape, size_t(expected.rank) * sizeof(int64_t)) == 0;
 }
 
-bool all_fit(const Call& call, Object* const* arguments, intptr_t count, const Object* names) {
-    if (names != nullptr || count != call.input_count) return false;
+bool all_fit(const Call& call, Object* const* arguments, intptr_t count) {
+    if (count != call.input_count) return false;
     for (int64_t i = 0; i < call.input_count; ++i) {
         if (!fits(call, arguments[i], call.inputs[i])) return false;
     }
     return true;
+}
+
+Object* const* items_of(const Call& call, const Object* tuple) {
+    return reinterpret_cast<Object* const*>(reinterpret_cast<const char*>(tuple) + call.tuple_items);
+}
+
+int64_t size_of(const Object* tuple) { return reinterpret_cast<const Tuple*>(tuple)->size; }
+
+// The arrays of `out=`, if that is the only argument by name and they fit: the array itself, or a tuple of one for each result.
+Object* const* given_outputs(const Call& call, Object* const* named, const Object* names) {
+    if (size_of(names) != 1 || items_of(call, names)[0] != call.out) return nullptr;
+    Object* const* given = named;
+    if (named[0]->type == call.tuple_type) {
+        if (size_of(named[0]) != call.result_count) return nullptr;
+        given = items_of(call, named[0]);
+    } else if (call.result_count != 1) {
+        return nullptr;
+    }
+    for (int64_t i = 0; i < call.result_count; ++i) {
+        if (!fits(call, given[i], call.results[i].array)) return nullptr;
+    }
+    return given;
 }
 
 // By numpy's own function: `numpy.empty` reads its arguments before it calls that, in code that no cache holds after a pause.
@@ -42,22 +64,26 @@ SK_CALL_PATH Object* new_array(const Call& call, const Result& result) {
     return call.new_array(call.array_type, array.dtype, int(array.rank), array.shape, nullptr, nullptr, 0, nullptr);
 }
 
-// References to the results of a call, given back unless they are returned. There is no destructor: where the interpreter
-// ends while a daemon thread computes, it unwinds the thread's stack, and nothing of the interpreter may be touched then.
+// References to the results of a call, given back unless they are returned; or arrays that the caller has, in `out`. There is
+// no destructor: where the interpreter ends while a daemon thread computes, it unwinds the thread's stack, and nothing of the
+// interpreter may be touched then.
 struct Results {
     const Call& call;
+    Object* const out;           // what was passed as `out=`, which the call returns; null: it makes arrays
+    Object* const* const given;  // the arrays of `out`
     int64_t count = 0;
     Object* arrays[kMostArrays];
 
-    explicit Results(const Call& of) : call(of) {}
+    Results(const Call& of, Object* passed, Object* const* outputs) : call(of), out(passed), given(outputs) {}
     Results(const Results&) = delete;
 
     void give_back() {
         while (count > 0) call.forget(arrays[--count]);
     }
 
-    bool allocate(void** addresses) {
-        while (count < call.result_count) {
+    bool place(void** addresses) {
+        for (int64_t i = 0; out != nullptr && i < call.result_count; ++i) addresses[i] = array(given[i]).data;
+        while (out == nullptr && count < call.result_count) {
             Object* const made = new_array(call, call.results[count]);
             if (made == nullptr) return false;
             arrays[count] = made;
@@ -67,6 +93,10 @@ struct Results {
     }
 
     Object* returned() {
+        if (out != nullptr) {
+            call.refer(out);
+            return out;
+        }
         if (call.put != nullptr) return call.vector_call(call.put, arrays, size_t(count), nullptr);
         if (count == 1) return arrays[--count];
         Object* const tuple = call.new_tuple(count);
@@ -104,11 +134,13 @@ SK_CALL_PATH Object* run_into(Results& results, Object* const* arguments, intptr
     const Call& call = results.call;
     void *inputs[kMostArrays], *outputs[kMostArrays];
     for (int64_t i = 0; i < call.input_count; ++i) inputs[i] = array(arguments[i]).data;
-    if (!results.allocate(outputs)) return nullptr;
-    if (keeps_interpreter(call)) {
-        const sk_status status = run(call, inputs, outputs);
-        return status == SK_OK ? results.returned() : refuse(call, status);
-    }
+    if (!results.place(outputs)) return nullptr;
+    const auto finish = [&](sk_status status) {
+        if (status == SK_OK) return results.returned();
+        // arrays that overlap: nothing was run
+        return status == SK_ERROR_ALIAS ? call.vector_call(call.otherwise, arguments, size_t(count), names) : refuse(call, status);
+    };
+    if (keeps_interpreter(call)) return finish(run(call, inputs, outputs));
     Object* const was_free = call.vector_call(call.acquire, &call.no, 1, nullptr);
     if (was_free == nullptr) return nullptr;
     call.forget(was_free);
@@ -119,12 +151,15 @@ SK_CALL_PATH Object* run_into(Results& results, Object* const* arguments, intptr
     Object* const nothing = call.vector_call(call.release, nullptr, 0, nullptr);
     if (nothing == nullptr) return nullptr;
     call.forget(nothing);
-    return status == SK_OK ? results.returned() : refuse(call, status);
+    return finish(status);
 }
 
 SK_CALL_PATH Object* run_call(const Call& call, Object* const* arguments, intptr_t count, Object* names) {
-    if (!all_fit(call, arguments, count, names)) return call.vector_call(call.otherwise, arguments, size_t(count), names);
-    Results results(call);
+    Object* const* const given = names == nullptr ? nullptr : given_outputs(call, arguments + count, names);
+    if ((names != nullptr && given == nullptr) || !all_fit(call, arguments, count)) {
+        return call.vector_call(call.otherwise, arguments, size_t(count), names);
+    }
+    Results results(call, given == nullptr ? nullptr : arguments[count], given);
     Object* const returned = run_into(results, arguments, count, names);
     results.give_back();
     return returned;
@@ -135,6 +170,6 @@ SK_CALL_PATH Object* run_call(const Call& call, Object* const* arguments, intptr
 
 using namespace sk::model::python;
 
-extern "C" SK_CALL_PATH Object* sk_python_call_2(Object* self, Object* const* arguments, intptr_t count, Object* names) {
+extern "C" SK_CALL_PATH Object* sk_python_call_3(Object* self, Object* const* arguments, intptr_t count, Object* names) {
     return run_call(*reinterpret_cast<const Call*>(reinterpret_cast<const Bytes*>(self)->data), arguments, count, names);
 }

@@ -23,6 +23,12 @@ struct Bytes {
     char data[1];
 };
 
+// Its items begin at Call::tuple_items.
+struct Tuple {
+    Object head;
+    intptr_t size;
+};
+
 // The public part of numpy's array objects.
 struct Array {
     Object head;
@@ -62,6 +68,8 @@ struct Call {
     int (*set_item)(Object* tuple, intptr_t index, Object* item);  // takes over the reference to the item
     NewArray* new_array;
     const Object* array_type;
+    const Object* tuple_type;
+    const Object* out;  // the name of the argument `out`, a string of which the interpreter has one
     Object* acquire;  // acquire(no) of the lock of the context: returns `yes` if the lock was free
     Object* release;
     Object *yes, *no;
@@ -76,6 +84,7 @@ struct Call {
     uint64_t* last_run_ns;      // 0: there was none
     int64_t input_count, result_count, status_count;
     int64_t bucket_size;  // 0: the shape has no bucket, or it is full
+    int64_t tuple_items;  // where the items of a tuple begin
     int32_t entry, shape;
 };
 
@@ -84,7 +93,7 @@ struct Call {
 extern "C" {
 // A function for Python's METH_FASTCALL | METH_KEYWORDS, whose `self` is a bytes object that holds a Call. Its number changes
 // with the structures: a loader of another version does not find it, and calls by ctypes.
-SK_API sk::model::python::Object* sk_python_call_2(sk::model::python::Object* self,
+SK_API sk::model::python::Object* sk_python_call_3(sk::model::python::Object* self,
                                                    sk::model::python::Object* const* arguments, intptr_t count,
                                                    sk::model::python::Object* names);
 }
