@@ -187,14 +187,15 @@ each round of an earlier run, had the full speed of two cores in the slow phases
 The four blocks read 4.2 MB of weights a call. One core of that machine reads as much from its L3 cache in 30 us (139
 GB/s, a loop of plain loads on huge pages); our call takes 36 to 40 us on one thread, and 27 with a team of two.
 
-Calls at a rate are timed by a loop in C, for every runner: it sleeps until a call is due (`clock_nanosleep`), and
-calls the runner's function of Python (`PyObject_CallNoArgs`). A runner that is too slow for 1000 calls a second is
-measured at the largest of 100, 10, ... that leaves it idle for half of the time. Our package is also called by its C
-API (`sk_run_index`), and both ways with `wait="spin"` as well, where the caller's processor does not idle between
-calls. Beside them are calls without a model: an empty function of Python and of C, and a loop in C that reads 256 KB
-on a huge page. That loop says when the machine was idle: a round of 500 calls counts for the tail, p99 to p50, where
-the loop's own was at most 2. Rounds are repeated, 24 at most, until six count, and their median is the figure; a note
-says how many counted. The percentiles below are those of all rounds, counted or not.
+Calls at a rate are timed by a loop in C, for every runner: it sleeps until a call is due (`clock_nanosleep`), and calls
+the runner's function of Python (`PyObject_CallNoArgs`). A runner that is too slow for 1000 calls a second is measured
+at the largest of 100, 10, ... that leaves it idle for half of the time. Our package is also called by its C API
+(`sk_run_index`), and both ways with `wait="spin"` as well, where the caller's processor does not idle between calls;
+there also with `out=`, which writes into the same arrays each time, as the peers do. Beside them are calls without a
+model: an empty function of Python and of C, and a loop in C that reads 256 KB on a huge page. That loop says when the
+machine was idle: a round of 500 calls counts for the tail, p99 to p50, where the loop's own was at most 2. Rounds are
+repeated, 24 at most, until six count, and their median is the figure; a note says how many counted. The percentiles
+below are those of all rounds, counted or not.
 
 What a pause of a millisecond does is to take caches away: a processor that idles sleeps, or runs another virtual
 machine. Medians of 300 calls of the policy, each after caches were emptied on purpose, in us:

@@ -146,13 +146,13 @@ def test_calls_without_a_model_do_nothing_or_read() -> None:
     assert times[reading.name].min() > times[nothing.name].min()
 
 
-@pytest.mark.parametrize("from_c", [False, True])
-def test_a_package_is_open_only_while_it_is_timed(tmp_path: Path, from_c: bool) -> None:
+@pytest.mark.parametrize("called_from", package_peers.CalledFrom)
+def test_a_package_is_open_only_while_it_is_timed(tmp_path: Path, called_from: package_peers.CalledFrom) -> None:
     x, y = torch.arange(8.0).reshape(2, 4), torch.full((2, 4), 2.0)
     folder = write_handmade(tmp_path / "hand.sk")
-    opened = package_peers.TimedPackage(Workload("hand", torch.add, (x, y)), folder, 1, "spin", from_c)
+    opened = package_peers.TimedPackage(Workload("hand", torch.add, (x, y)), folder, 1, "spin", called_from)
     runner = opened.runner
-    assert runner.name == ("package from C, wait=spin" if from_c else "package, wait=spin")
+    assert runner.name == f"{called_from.value}, wait=spin"
     rounds = rounds_in_turns({runner.name: runner}, 6, 2, 1e4, settle=0)
     assert [len(times) for times in rounds[runner.name]] == [3, 3]
     np.testing.assert_array_equal(opened.results[0], x + y * torch.from_numpy(WEIGHT))

@@ -34,6 +34,7 @@ from .package_peers import (
     ONNX,
     PACKAGE,
     READING,
+    CalledFrom,
     Prepared,
     TimedPackage,
     calls_of_the_machine,
@@ -69,7 +70,7 @@ class Effort:
     most_rounds: int = MOST_ROUNDS_AT_RATE  # at a rate, until the machine was idle in some
 
 
-FULL = Effort()  # all workloads take less than 20 minutes on two cores
+FULL = Effort()  # all workloads take less than half an hour on two cores
 QUICK = Effort(calls=500, calls_at_rate=100, frozen=False, most_rounds=ROUNDS_AT_RATE)
 
 
@@ -151,8 +152,8 @@ def compare_at_rates(
     Beside them calls without a model: a machine that was idle for a millisecond adds to any call.
     """
     workload, model = item.workload, folder / "model.sk"
-    opened = [TimedPackage(workload, model, chosen[PACKAGE].threads, "balanced", from_c=True)]
-    opened += [TimedPackage(workload, model, result.cores, "spin", from_c) for from_c in (False, True)]
+    opened = [TimedPackage(workload, model, chosen[PACKAGE].threads, "balanced", CalledFrom.C)]
+    opened += [TimedPackage(workload, model, result.cores, "spin", called_from) for called_from in CalledFrom]
     ours = {PACKAGE: chosen[PACKAGE], **{package.runner.name: package.runner for package in opened}}
     runners = {**ours, **{runner.name: runner for runner in calls_of_the_machine()}}
     runners |= chosen if effort.peers_at_rate else {}

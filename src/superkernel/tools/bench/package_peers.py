@@ -6,6 +6,7 @@ ONNX Runtime and OpenVINO are used where they are installed. Every way gives its
 from __future__ import annotations
 
 import copy
+import enum
 import logging
 import mmap
 import warnings
@@ -30,7 +31,7 @@ from .peers import EAGER, INDUCTOR, prepare
 from .workloads import Workload
 
 PACKAGE, AOT, AOT_FROZEN, ONNX, OPENVINO = "package", "AOTInductor", "AOTInductor frozen", "ONNX Runtime", "OpenVINO"
-FROM_C, EMPTY_PYTHON, EMPTY_C = "package from C", "empty Python function", "empty C function"
+EMPTY_PYTHON, EMPTY_C = "empty Python function", "empty C function"
 READ_BYTES = 256 << 10  # as much as a small model reads
 READING = f"{READ_BYTES >> 10} KB read in C"
 HUGE_PAGE = 2 << 20
@@ -71,34 +72,47 @@ def prepare_package(workload: Workload, folder: Path, threads: int) -> Prepared:
     if not (folder / "manifest.json").exists():
         export(_copy(workload), workload.inputs, folder)
     model = load_model(folder, threads=threads)
-    arrays = [value.numpy() for value in workload.inputs]
+    arrays = tuple(value.numpy() for value in workload.inputs)
     runner = TimedRunner(PACKAGE, threads, lambda: model(*arrays), set_threads(1))
     return Prepared(runner, lambda: tensors_of(model(*arrays)))
 
 
-class TimedPackage:
-    """Our package, from Python or by its C API, open only while it is timed: its threads may keep processors busy."""
+class CalledFrom(enum.Enum):
+    """How a package is called."""
 
-    def __init__(self, workload: Workload, folder: Path, threads: int, wait: str, from_c: bool) -> None:
+    C = "package from C"
+    PYTHON = "package"
+    PYTHON_INTO = "package, out="  # writes into the same arrays each time, as peers do whose outputs are bound
+
+
+class TimedPackage:
+    """Our package, open only while it is timed: its threads may keep processors busy."""
+
+    def __init__(self, workload: Workload, folder: Path, threads: int, wait: str, called_from: CalledFrom) -> None:
         self._open = partial(load_model, folder, threads=threads, wait=wait)
-        self._inputs = [value.numpy() for value in workload.inputs]
+        self._inputs = tuple(value.numpy() for value in workload.inputs)
         self._run: RunFromC | None = None
         self._call: Callable[[], object] = self._once_from_c
         self.results: list[Tensor] = []  # of the last run before the model was closed
-        self._is_from_c = from_c
-        name = f"{FROM_C if from_c else PACKAGE}{'' if wait == 'balanced' else f', wait={wait}'}"
+        self._called_from = called_from
+        name = called_from.value + ("" if wait == "balanced" else f", wait={wait}")
         self.runner = TimedRunner(name, threads, self._once, self._enter, self._leave, self._at_rate)
 
     def _enter(self) -> None:
         torch.set_num_threads(1)
         model, inputs = self._open(), self._inputs
         self._run = RunFromC(model, inputs)
-        self._call = self._once_from_c if self._is_from_c else lambda: model(*inputs)
+        outputs = tuple(np.empty_like(value) for value in self._run.results)
+        self._call = {
+            CalledFrom.C: self._once_from_c,
+            CalledFrom.PYTHON: lambda: model(*inputs),
+            CalledFrom.PYTHON_INTO: lambda: model(*inputs, out=outputs),
+        }[self._called_from]
         self._run.back_to_back(CALLS_TO_SETTLE)
 
     def _leave(self) -> None:
         assert self._run is not None
-        if not self._is_from_c:
+        if self._called_from is not CalledFrom.C:
             self._run.results = list(tensors_of(self._call()))
         self.results = tensors_of(self._run.results)
         self._run.close()
@@ -113,7 +127,7 @@ class TimedPackage:
 
     def _at_rate(self, calls: int, rate: float, seconds: float) -> Times:
         assert self._run is not None
-        if self._is_from_c:
+        if self._called_from is CalledFrom.C:
             return self._run.at_rate(calls, rate, seconds)
         return python_calls_at_rate(self._call, calls, rate, seconds)
 
