@@ -102,6 +102,15 @@ def test_the_library_can_be_unloaded_and_loaded_twice(
     runs_silently(output, package, library, shutil.copyfile(library, tmp_path / library.name))
 
 
+@pytest.mark.parametrize("mode", ["close", "unload", "end"])
+def test_threads_without_a_processor_hold_up_no_close_and_keep_their_code(
+    mode: str, environment: BuildEnvironment, package: Path, tmp_path: Path
+) -> None:
+    output, source = tmp_path / "program", PROGRAM.with_name("library_starved.c")
+    compiled(output, *environment.compile_flags, *C99, str(source), "-x", "none", "-ldl", "-lpthread")
+    runs_silently(output, mode, package, environment.libraries / "libsuperkernel.so.1")
+
+
 def test_the_header_for_cpp_closes_and_throws(environment: BuildEnvironment, package: Path, tmp_path: Path) -> None:
     source = tmp_path / "uses_model.cpp"
     source.write_text(USES_MODEL_HPP)

@@ -8,6 +8,7 @@
 
 #include "../host/formation.h"
 #include "failure.h"
+#include "loader_turn.h"
 
 namespace sk::model {
 namespace {
@@ -83,17 +84,15 @@ auto& target_of(const Handle* handle, uint32_t kind, const char* what) {
     return *handle->target;
 }
 
-// Threads must not outlive the code that they run.
-__attribute__((destructor)) void end_library() {
-    Team::end_all();
+}  // namespace
+
+void delete_closed_handles() noexcept {
     const std::lock_guard<std::mutex> hold(mutex);
     for (sk_model* handle : models.unused) delete handle;
     for (sk_context* handle : contexts.unused) delete handle;
     models.unused.clear();
     contexts.unused.clear();
 }
-
-}  // namespace
 
 void check_forks_are_watched() {
     if (not_watched != 0) throw std::bad_alloc();

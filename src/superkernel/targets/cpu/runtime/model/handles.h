@@ -27,4 +27,6 @@ std::unique_ptr<RunContext> remove_handle(sk_context* handle);
 OpenModel& opened(const sk_model* handle);      // refuses null and closed ones
 RunContext& opened(const sk_context* handle);
 
+void delete_closed_handles() noexcept;  // when the library is unloaded
+
 }  // namespace sk::model

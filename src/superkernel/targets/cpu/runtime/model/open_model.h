@@ -53,7 +53,7 @@ class OpenModel {
     Code code_;
     const int threads_;
     const sk_wait wait_;
-    std::unique_ptr<Team> team_;  // null: the model has no threads
+    Team::Owner team_;  // null: the model has no threads
     std::vector<sk_entry_info> entry_infos_;
     std::vector<std::vector<sk_shape_info>> shape_infos_;
     std::vector<std::vector<sk_tensor_info>> tensor_infos_;
