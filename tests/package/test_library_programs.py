@@ -82,7 +82,7 @@ def runs_silently(*command: str | Path, **variables: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "mode", ["busy", "fork", "fork meanwhile", "left open", "parallel", "steady", "openmp", "open"]
+    "mode", ["busy", "fork", "fork meanwhile", "left open", "parallel", "steady", "real time", "openmp", "open"]
 )
 def test_a_program_forks_and_ends_safely(mode: str, program: Path, package: Path) -> None:
     runs_silently(program, mode, package)

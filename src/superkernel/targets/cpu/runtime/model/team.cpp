@@ -21,6 +21,10 @@ namespace {
 
 constexpr uint64_t kSpinNs = 100'000;        // of a thread that waits for the next call, SK_WAIT_BALANCED
 constexpr uint64_t kCallerSpinNs = 200'000;  // of a caller that waits for the threads of its call
+// Threads that spin share a processor where there are fewer than threads, and under a real-time policy none is ever taken
+// off it. So a thread that spins for a call yields this often, and one that waits inside a call sleeps after it.
+constexpr uint64_t kMostSpinNs = 2'000'000;
+constexpr uint64_t kGatherNapNs = 50'000;
 constexpr uint64_t kPromptNs = 20'000;       // a thread that spins joins a call in less, if it has a processor
 constexpr int kPollsPerClock = 64;           // looks between two readings of the clock
 constexpr uint64_t kSecondNs = 1'000'000'000;
@@ -210,7 +214,7 @@ uint32_t Team::await_call(uint32_t seen, uint64_t& early_ns) {
     const auto called = [&] { return call_.load(std::memory_order_acquire) != seen; };
     switch (wait_) {
         case SK_WAIT_SPIN:
-            while (!called()) relax();
+            while (!spin(called, kMostSpinNs)) sched_yield();
             break;
         case SK_WAIT_BALANCED:
             if (!spin(called, kSpinNs)) await_balanced(seen, early_ns);
@@ -281,7 +285,7 @@ bool Team::join_call(uint32_t number, int core) {
         word = formation_.load(std::memory_order_acquire);
         return number_of(word) != number || (word & kClosed) != 0 || joined(word) == cores_of(word) - 1;
     };
-    while (!spin(decided, kSpinNs)) sched_yield();
+    while (!spin(decided, kSpinNs)) sleep_ns(kGatherNapNs);
     return number_of(word) == number && (word & kClosed) == 0;
 }
 
@@ -323,7 +327,7 @@ SK_CALL_PATH bool Team::gather(int cores, Work work, void* data, uint64_t patien
     if (spin(complete, prompt_ns)) return true;
     keep_off(sched_getcpu());  // threads that spin share it with a caller that has moved
     if (patience_ns == 0) {
-        while (!spin(complete, kSpinNs)) sched_yield();
+        while (!spin(complete, kSpinNs)) sleep_ns(kGatherNapNs);
     } else if (!spin(complete, patience_ns - prompt_ns)) {
         while (!complete()) {
             if (formation_.compare_exchange_weak(word, word | kClosed, std::memory_order_acq_rel)) return false;
@@ -334,13 +338,11 @@ SK_CALL_PATH bool Team::gather(int cores, Work work, void* data, uint64_t patien
 
 SK_CALL_PATH void Team::await_end(int cores) {
     const auto finished = [&] { return done_.load(std::memory_order_acquire) == uint32_t(cores - 1); };
-    if (wait_ == SK_WAIT_SPIN) {
-        while (!finished()) relax();
-    } else if (!spin(finished, wait_ == SK_WAIT_SLEEP ? kCallerSpinNs / 10 : kCallerSpinNs)) {
-        caller_asleep_.store(1);
-        for (uint32_t seen = done_.load(); seen != uint32_t(cores - 1); seen = done_.load()) futex_wait(done_, seen);
-        caller_asleep_.store(0);
-    }
+    const uint64_t limit_ns = wait_ == SK_WAIT_SPIN ? kMostSpinNs : wait_ == SK_WAIT_SLEEP ? kCallerSpinNs / 10 : kCallerSpinNs;
+    if (spin(finished, limit_ns)) return;
+    caller_asleep_.store(1);
+    for (uint32_t seen = done_.load(); seen != uint32_t(cores - 1); seen = done_.load()) futex_wait(done_, seen);
+    caller_asleep_.store(0);
 }
 
 SK_CALL_PATH bool Team::run(int cores, Work work, void* data, uint64_t patience_ns) {
