@@ -126,9 +126,10 @@ static void forked(const char* path) {
         CHECK(thread_count() == 1);
         CHECK(meet(context) == SK_ERROR_FORKED && strstr(sk_last_error(), "forked") != NULL);
         CHECK(sk_context_reset(running) == SK_ERROR_FORKED);
-        CHECK(sk_context_destroy(context) == SK_OK);
+        CHECK(sk_context_destroy(context) == SK_OK && sk_context_destroy(running) == SK_OK);
         context = make_context(model);
         add(context);
+        CHECK(sk_context_destroy(context) == SK_OK && sk_model_close(model) == SK_OK);
         model = open_model(path, SK_WAIT_BALANCED); /* has threads of its own */
         context = make_context(model);
         add(context);
