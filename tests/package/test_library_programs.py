@@ -48,6 +48,17 @@ int main(int, char** words) {
     return 4;
 }
 """
+FORKS_WHEN_LOADED = """
+#include <sys/wait.h>
+#include <unistd.h>
+__attribute__((constructor)) static void begin(void) {
+    pid_t child;
+    usleep(3000);
+    child = fork();
+    if (child == 0) _exit(0);
+    waitpid(child, 0, 0);
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +120,18 @@ def test_threads_without_a_processor_hold_up_no_close_and_keep_their_code(
     output, source = tmp_path / "program", PROGRAM.with_name("library_starved.c")
     compiled(output, *environment.compile_flags, *C99, str(source), "-x", "none", "-ldl", "-lpthread")
     runs_silently(output, mode, package, environment.libraries / "libsuperkernel.so.1")
+
+
+@pytest.mark.parametrize("mode", ["close", "destroy", "cancel", "constructor"])
+def test_threads_close_what_others_use_are_cancelled_and_fork_while_loading(
+    mode: str, environment: BuildEnvironment, package: Path, tmp_path: Path
+) -> None:
+    output, source = tmp_path / "program", PROGRAM.with_name("library_races.c")
+    flags = (*environment.compile_flags, *C99, str(source), "-x", "none", *environment.link_flags)
+    compiled(output, *flags, "-ldl", "-lpthread")
+    (tmp_path / "forks.c").write_text(FORKS_WHEN_LOADED)
+    compiled(tmp_path / "forks.so", "-x", "c", "-shared", "-fPIC", str(tmp_path / "forks.c"))
+    runs_silently(output, mode, package, tmp_path / "forks.so")
 
 
 def test_the_header_for_cpp_closes_and_throws(environment: BuildEnvironment, package: Path, tmp_path: Path) -> None:

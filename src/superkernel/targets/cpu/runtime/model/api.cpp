@@ -99,19 +99,19 @@ sk_status sk_context_destroy(sk_context* context) {
 }
 
 sk_status sk_run(sk_context* context, const char* entry, const sk_tensor* inputs, const sk_tensor* outputs) {
-    return guarded([&] {
+    return guarded_run([&] {
         require(entry, "entry");
         Turn(context)->run_tensors(entry, inputs, outputs);
     });
 }
 
 SK_CALL_PATH sk_status sk_run_index(sk_context* context, int32_t entry, int32_t shape, void* const* inputs, void* const* outputs) {
-    return guarded([&] { Turn(context)->run(entry, shape, 0, inputs, outputs); });
+    return guarded_run([&] { Turn(context)->run(entry, shape, 0, inputs, outputs); });
 }
 
 SK_CALL_PATH sk_status sk_run_bucket(sk_context* context, int32_t entry, int32_t shape, int64_t size, void* const* inputs,
                         void* const* outputs) {
-    return guarded([&] {
+    return guarded_run([&] {
         if (size < 1) fail(SK_ERROR_SHAPE, "the size %lld is not positive", (long long)size);
         Turn(context)->run(entry, shape, size, inputs, outputs);
     });

@@ -33,13 +33,13 @@ void before_fork() {
 }
 
 void after_fork_in_parent() {
-    LoaderTurn::after_fork();
+    LoaderTurn::after_fork(false);
     Team::after_fork(false);
     mutex.unlock();
 }
 
 void after_fork_in_child() {
-    LoaderTurn::after_fork();
+    LoaderTurn::after_fork(true);
     Team::after_fork(true);
     host::forget_load();
     for (sk_context* handle : contexts.all) {

@@ -12,7 +12,7 @@ class LoaderTurn {
     LoaderTurn(const LoaderTurn&) = delete;
     LoaderTurn& operator=(const LoaderTurn&) = delete;
     static void before_fork();
-    static void after_fork();
+    static void after_fork(bool child);
 };
 
 }  // namespace sk::model
