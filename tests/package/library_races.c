@@ -1,4 +1,4 @@
-/* library_races.c: threads that close what others use, are cancelled, or fork where an object is loaded.
+/* library_races.c: threads that close what others use, are cancelled, fork where an object is loaded, or end the process.
  *
  * program MODE PACKAGE [OBJECT]; prints nothing and ends with status 0 if all is well, else with the line that failed. */
 #define _GNU_SOURCE
@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -155,6 +156,57 @@ static void fork_in_constructor(const char* object) {
     for (i = 0; i < kThreads; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
+/* On a thread of the model as well. */
+static void meet(sk_context* where) {
+    int32_t x[2] = {1, 2}, y[2];
+    sk_tensor in, out;
+    in.data = x;
+    in.dtype = SK_INT32;
+    in.rank = 1;
+    in.shape = kTwo;
+    out = in;
+    out.data = y;
+    CHECK(sk_run(where, "meet", &in, &out) == SK_OK && y[0] == 12 && y[1] == 21);
+}
+
+static void* call_for_ever(void* unused) {
+    sk_context* own;
+    CHECK(sk_context_create(model, NULL, &own) == SK_OK);
+    for (;;) meet(own);
+    return unused;
+}
+
+static void* open_for_ever(void* unused) {
+    for (;;) {
+        sk_context* own;
+        sk_model* opened = open_model();
+        CHECK(sk_context_create(opened, NULL, &own) == SK_OK);
+        meet(own);
+        CHECK(sk_context_destroy(own) == SK_OK && sk_model_close(opened) == SK_OK);
+    }
+    return unused;
+}
+
+/* The process ends while threads call, open and close. */
+static void end_meanwhile(void) {
+    int round;
+    for (round = 0; round < 120; ++round) {
+        int status = -1;
+        const pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            pthread_t thread;
+            alarm(20);
+            model = open_model();
+            CHECK(pthread_create(&thread, NULL, call_for_ever, NULL) == 0);
+            CHECK(pthread_create(&thread, NULL, round % 2 == 0 ? call_for_ever : open_for_ever, NULL) == 0);
+            usleep(200 * (round % 30));
+            exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+}
+
 int main(int words_count, char** words) {
     CHECK(words_count >= 3);
     alarm(100);
@@ -164,6 +216,7 @@ int main(int words_count, char** words) {
     else if (strcmp(words[1], "destroy") == 0) destroy_races();
     else if (strcmp(words[1], "cancel") == 0) cancel();
     else if (strcmp(words[1], "constructor") == 0) fork_in_constructor(words[3]);
+    else if (strcmp(words[1], "end") == 0) end_meanwhile();
     else CHECK(0);
     return 0;
 }

@@ -122,8 +122,8 @@ def test_threads_without_a_processor_hold_up_no_close_and_keep_their_code(
     runs_silently(output, mode, package, environment.libraries / "libsuperkernel.so.1")
 
 
-@pytest.mark.parametrize("mode", ["close", "destroy", "cancel", "constructor"])
-def test_threads_close_what_others_use_are_cancelled_and_fork_while_loading(
+@pytest.mark.parametrize("mode", ["close", "destroy", "cancel", "constructor", "end"])
+def test_threads_close_what_others_use_are_cancelled_fork_and_end_the_process(
     mode: str, environment: BuildEnvironment, package: Path, tmp_path: Path
 ) -> None:
     output, source = tmp_path / "program", PROGRAM.with_name("library_races.c")

@@ -192,7 +192,8 @@ void LaunchState::run_whole_team(Team& team) {
     reset_team();
     const host::BusyCores counted(cores);
     if (!team.run(cores, run_core, this, 0)) {
-        sk::model::fail(SK_ERROR_SYSTEM, "entry '%s' needs %d threads, and they could not be started", name_.c_str(), cores);
+        sk::model::fail(SK_ERROR_SYSTEM, "entry '%s' needs %d threads, and they could not be started; raise the "
+                        "limits of threads and memory", name_.c_str(), cores);
     }
 }
 

@@ -1,8 +1,8 @@
 // library_lifetime.cpp: threads must not outlive the code that they run, nor hold up the end of the process.
 //
 // Where the library is unloaded, its destructor ends the threads and waits for them. Where the process ends they go on:
-// other threads may be in calls, and what they use stays. Exit handlers run before destructors then, and after them where the
-// library is unloaded.
+// other threads may be in calls, and what they use stays. Exit handlers run before destructors then, if they were added after
+// the program began, and after them where the library is unloaded.
 #include "library_lifetime.h"
 
 #include <dlfcn.h>
@@ -25,8 +25,6 @@ void note_exit() {
     keep_library();
 }
 
-const int exit_not_noted = atexit(note_exit);
-
 __attribute__((destructor)) void end_library() {
     if (process_ends.load()) return;
     unloaded.store(true);
@@ -35,6 +33,11 @@ __attribute__((destructor)) void end_library() {
 }
 
 }  // namespace
+
+void watch_exit() noexcept {
+    static const int not_watched = atexit(note_exit);
+    (void)not_watched;
+}
 
 // A program that the library is linked into is not unloaded; it has no file to load here.
 void keep_library() noexcept {

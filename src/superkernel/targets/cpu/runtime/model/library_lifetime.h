@@ -3,6 +3,9 @@
 
 namespace sk::model {
 
+// Before the first thread is started.
+void watch_exit() noexcept;
+
 // From now on the library stays in memory after dlclose, for threads that have not ended.
 void keep_library() noexcept;
 

@@ -112,6 +112,7 @@ void Team::delete_ended() noexcept {
 void Team::enlist() noexcept {
     const std::lock_guard<std::mutex> hold(teams_mutex);
     if (std::exchange(enlisted_, true)) return;
+    watch_exit();
     next_ = std::exchange(teams, this);
 }
 
