@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -125,9 +126,10 @@ static void forked(const char* path) {
         CHECK(thread_count() == 1);
         CHECK(meet(context) == SK_ERROR_FORKED && strstr(sk_last_error(), "forked") != NULL);
         CHECK(sk_context_reset(running) == SK_ERROR_FORKED);
-        CHECK(sk_context_destroy(context) == SK_OK);
+        CHECK(sk_context_destroy(context) == SK_OK && sk_context_destroy(running) == SK_OK);
         context = make_context(model);
         add(context);
+        CHECK(sk_context_destroy(context) == SK_OK && sk_model_close(model) == SK_OK);
         model = open_model(path, SK_WAIT_BALANCED); /* has threads of its own */
         context = make_context(model);
         add(context);
@@ -228,6 +230,28 @@ static void steady(const char* path) {
     CHECK(sk_model_close(model) == SK_OK);
 }
 
+/* One processor for all threads, of which none is taken off it for another one. */
+static void real_time(const char* path) {
+    struct sched_param priority;
+    cpu_set_t set;
+    int wait;
+    memset(&priority, 0, sizeof priority);
+    priority.sched_priority = 1;
+    CPU_ZERO(&set);
+    CPU_SET(sched_getcpu(), &set);
+    CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
+    if (sched_setscheduler(0, SCHED_FIFO, &priority) != 0) return; /* is not permitted */
+    alarm(60);
+    for (wait = SK_WAIT_BALANCED; wait <= SK_WAIT_SLEEP; ++wait) {
+        sk_model* model = open_model(path, wait);
+        sk_context* context = make_context(model);
+        int call;
+        for (call = 0; call < 20; ++call) CHECK(meet(context) == SK_OK);
+        add_every(context, 1000000);
+        CHECK(sk_context_destroy(context) == SK_OK && sk_model_close(model) == SK_OK);
+    }
+}
+
 /* Threads of OpenMP call the library, between parallel regions of their own. */
 static void with_openmp(const char* path) {
     sk_model* model = open_model(path, SK_WAIT_BALANCED);
@@ -308,6 +332,7 @@ int main(int count, char** words) {
     else if (strcmp(words[1], "left open") == 0) left_open(words[2]);
     else if (strcmp(words[1], "parallel") == 0) parallel(words[2], SK_WAIT_BALANCED), parallel(words[2], SK_WAIT_SLEEP);
     else if (strcmp(words[1], "steady") == 0) steady(words[2]);
+    else if (strcmp(words[1], "real time") == 0) real_time(words[2]);
     else if (strcmp(words[1], "openmp") == 0) with_openmp(words[2]);
     else if (strcmp(words[1], "open") == 0) open_all(words + 2, count - 2, 0);
     else if (strcmp(words[1], "run") == 0) open_all(words + 2, count - 2, 1);

@@ -48,6 +48,17 @@ int main(int, char** words) {
     return 4;
 }
 """
+FORKS_WHEN_LOADED = """
+#include <sys/wait.h>
+#include <unistd.h>
+__attribute__((constructor)) static void begin(void) {
+    pid_t child;
+    usleep(3000);
+    child = fork();
+    if (child == 0) _exit(0);
+    waitpid(child, 0, 0);
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +93,7 @@ def runs_silently(*command: str | Path, **variables: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "mode", ["busy", "fork", "fork meanwhile", "left open", "parallel", "steady", "openmp", "open"]
+    "mode", ["busy", "fork", "fork meanwhile", "left open", "parallel", "steady", "real time", "openmp", "open"]
 )
 def test_a_program_forks_and_ends_safely(mode: str, program: Path, package: Path) -> None:
     runs_silently(program, mode, package)
@@ -100,6 +111,27 @@ def test_the_library_can_be_unloaded_and_loaded_twice(
     compiled(output, *environment.compile_flags, *C99, str(source), "-x", "none", "-ldl")
     library = environment.libraries / "libsuperkernel.so.1"
     runs_silently(output, package, library, shutil.copyfile(library, tmp_path / library.name))
+
+
+@pytest.mark.parametrize("mode", ["close", "unload", "end"])
+def test_threads_without_a_processor_hold_up_no_close_and_keep_their_code(
+    mode: str, environment: BuildEnvironment, package: Path, tmp_path: Path
+) -> None:
+    output, source = tmp_path / "program", PROGRAM.with_name("library_starved.c")
+    compiled(output, *environment.compile_flags, *C99, str(source), "-x", "none", "-ldl", "-lpthread")
+    runs_silently(output, mode, package, environment.libraries / "libsuperkernel.so.1")
+
+
+@pytest.mark.parametrize("mode", ["close", "destroy", "cancel", "constructor", "end"])
+def test_threads_close_what_others_use_are_cancelled_fork_and_end_the_process(
+    mode: str, environment: BuildEnvironment, package: Path, tmp_path: Path
+) -> None:
+    output, source = tmp_path / "program", PROGRAM.with_name("library_races.c")
+    flags = (*environment.compile_flags, *C99, str(source), "-x", "none", *environment.link_flags)
+    compiled(output, *flags, "-ldl", "-lpthread")
+    (tmp_path / "forks.c").write_text(FORKS_WHEN_LOADED)
+    compiled(tmp_path / "forks.so", "-x", "c", "-shared", "-fPIC", str(tmp_path / "forks.c"))
+    runs_silently(output, mode, package, tmp_path / "forks.so")
 
 
 def test_the_header_for_cpp_closes_and_throws(environment: BuildEnvironment, package: Path, tmp_path: Path) -> None:

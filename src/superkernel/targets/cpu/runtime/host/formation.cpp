@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "blocking.h"
+#include "cancellation.h"
 
 namespace sk::host {
 
@@ -60,6 +61,7 @@ int processors() {
 // Threads of the whole machine that run or want to run, this one included; < 0: unknown.
 int runnable_threads() {
     // not kept open: the library may be unloaded, and a daemon closes what it has not opened
+    const WithoutCancellation here;
     const int file = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
     if (file < 0) return -1;
     char text[128];

@@ -40,13 +40,7 @@ sk_status sk_model_open_with(const char* path, const sk_options* options, sk_mod
 
 sk_status sk_model_close(sk_model* model) {
     if (model == nullptr) return SK_OK;
-    return guarded([&] {
-        const int contexts = opened(model).contexts.load();
-        if (contexts > 0) {
-            fail(SK_ERROR_IN_USE, "the model has %d contexts; destroy them before it is closed", contexts);
-        }
-        remove_handle(model);
-    });
+    return guarded([&] { close_handle(model); });
 }
 
 sk_status sk_model_describe(sk_model* model, sk_model_info* info) {
@@ -92,53 +86,53 @@ sk_status sk_context_create(sk_model* model, const sk_options* options, sk_conte
     return guarded([&] {
         require(context, "context");
         *context = nullptr;
-        OpenModel& found = opened(model);
-        const int wanted = ModelOptions::read(options).threads;
-        const int threads = wanted == 0 ? found.threads() : std::min(wanted, found.threads());
-        *context = add_handle(std::make_unique<RunContext>(found, threads));
+        ModelUse used = use(model);
+        const int wanted = ModelOptions::read(options).threads, most = used.model().threads();
+        const int threads = wanted == 0 ? most : std::min(wanted, most);
+        *context = add_handle(std::make_unique<RunContext>(std::move(used), threads));
     });
 }
 
 sk_status sk_context_destroy(sk_context* context) {
     if (context == nullptr) return SK_OK;
-    return guarded([&] {
-        { const RunContext::Turn turn(opened(context)); }  // refused while a thread runs in it
-        remove_handle(context);
-    });
+    return guarded([&] { destroy_handle(context); });
 }
 
 sk_status sk_run(sk_context* context, const char* entry, const sk_tensor* inputs, const sk_tensor* outputs) {
-    return guarded([&] {
+    return guarded_run([&] {
         require(entry, "entry");
-        opened(context).run_tensors(entry, inputs, outputs);
+        Turn(context)->run_tensors(entry, inputs, outputs);
     });
 }
 
 SK_CALL_PATH sk_status sk_run_index(sk_context* context, int32_t entry, int32_t shape, void* const* inputs, void* const* outputs) {
-    return guarded([&] { opened(context).run(entry, shape, 0, inputs, outputs); });
+    return guarded_run([&] { Turn(context)->run(entry, shape, 0, inputs, outputs); });
 }
 
 SK_CALL_PATH sk_status sk_run_bucket(sk_context* context, int32_t entry, int32_t shape, int64_t size, void* const* inputs,
                         void* const* outputs) {
-    return guarded([&] {
+    return guarded_run([&] {
         if (size < 1) fail(SK_ERROR_SHAPE, "the size %lld is not positive", (long long)size);
-        opened(context).run(entry, shape, size, inputs, outputs);
+        Turn(context)->run(entry, shape, size, inputs, outputs);
     });
 }
 
 sk_status sk_context_reset(sk_context* context) {
-    return guarded([&] { opened(context).reset(); });
+    return guarded([&] { Turn(context)->reset(); });
 }
 
 sk_status sk_context_copy(sk_context* to, sk_context* from) {
-    return guarded([&] { opened(to).copy_states(opened(from)); });
+    return guarded([&] {
+        const Turn turn(to);
+        if (from != to) turn->copy_states(*Turn(from));
+    });
 }
 
 sk_status sk_state_get(sk_context* context, const char* name, void* data, size_t bytes) {
     return guarded([&] {
         require(name, "name");
         if (bytes > 0) require(data, "data");
-        opened(context).get_state(name, data, bytes);
+        Turn(context)->get_state(name, data, bytes);
     });
 }
 
@@ -146,7 +140,7 @@ sk_status sk_state_set(sk_context* context, const char* name, const void* data, 
     return guarded([&] {
         require(name, "name");
         if (bytes > 0) require(data, "data");
-        opened(context).set_state(name, data, bytes);
+        Turn(context)->set_state(name, data, bytes);
     });
 }
 }

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include "superkernel/wait.h"
+#include "threads.h"
 
 namespace sk::model {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 constexpr uint64_t kTouchPeriodNs = 50'000;   // between two looks at the memory of calls
 constexpr uint64_t kStayNs = 1'000'000;       // on a processor at least
 constexpr uint64_t kInterruptedNs = 5'000;    // between two looks at the clock: another thread has had the processor
-constexpr long kNapNs = 10'000'000;           // where it may not be, or calls follow each other without a gap
+constexpr uint64_t kNapNs = 10'000'000;           // where it may not be, or calls follow each other without a gap
 constexpr size_t kMostKeptBytes = 768 << 10;      // of memory: less than an L2 cache
 constexpr size_t kCacheLine = 64;
 constexpr int kPausesPerClock = 64;
@@ -22,11 +23,6 @@ std::vector<MemoryRange> unless_large(std::vector<MemoryRange> ranges) {
     for (const MemoryRange& range : ranges) bytes += range.bytes;
     if (bytes > kMostKeptBytes) ranges.clear();
     return ranges;
-}
-
-void sleep_ns(long ns) {
-    const timespec time{0, ns};
-    nanosleep(&time, nullptr);
 }
 
 }  // namespace
@@ -74,7 +70,7 @@ void AwakeProcessor::give_way() const {
     in_call_.load(std::memory_order_relaxed) ? sleep_ns(kNapNs) : (void)sched_yield();
 }
 
-// Asks for every cache line.
+// Asks for every cache line. A prefetch of memory that a model has given back while this thread had no processor does nothing.
 void AwakeProcessor::touch_memory() const {
     for (const MemoryRange& range : memory_) {
         for (size_t line = 0; line < range.bytes; line += kCacheLine) __builtin_prefetch(range.begin + line, 0, 2);

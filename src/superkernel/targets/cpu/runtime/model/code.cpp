@@ -4,12 +4,11 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <mutex>
 
 #include "failure.h"
+#include "loader_turn.h"
 #include "package_folder.h"
 
 namespace sk::model {
@@ -24,32 +23,7 @@ std::string fresh_spelling(const std::string& path) {
     return slashes + path.substr(1);
 }
 
-constexpr int kForkPollUs = 50;
-std::mutex turns_mutex;
-int turns = 0;
-
 }  // namespace
-
-LoaderTurn::LoaderTurn() {
-    const std::lock_guard<std::mutex> hold(turns_mutex);
-    ++turns;
-}
-
-LoaderTurn::~LoaderTurn() {
-    const std::lock_guard<std::mutex> hold(turns_mutex);
-    --turns;
-}
-
-void LoaderTurn::before_fork() {
-    for (;;) {
-        turns_mutex.lock();
-        if (turns == 0) return;
-        turns_mutex.unlock();
-        usleep(kForkPollUs);
-    }
-}
-
-void LoaderTurn::after_fork() { turns_mutex.unlock(); }
 
 SharedObject::SharedObject(const std::string& path, const std::string& relative) : relative_(relative) {
     const LoaderTurn turn;

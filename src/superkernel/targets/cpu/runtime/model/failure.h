@@ -4,6 +4,7 @@
 #include <new>
 #include <string>
 
+#include "../host/cancellation.h"
 #include "superkernel/model.h"
 
 namespace sk::model {
@@ -23,7 +24,7 @@ sk_status remember(sk_status status, const char* sentence) noexcept;
 
 // Calls `body`; whatever it throws becomes a status.
 template <class Body>
-sk_status guarded(Body body) noexcept {
+sk_status guarded_run(Body body) noexcept {
     try {
         body();
         return SK_OK;
@@ -34,6 +35,13 @@ sk_status guarded(Body body) noexcept {
     } catch (...) {
         return remember(SK_ERROR_INTERNAL, "an unexpected error inside the library; please report it");
     }
+}
+
+// The same of what opens, reads or waits, which a run does not.
+template <class Body>
+sk_status guarded(Body body) noexcept {
+    const host::WithoutCancellation here;
+    return guarded_run(body);
 }
 
 }  // namespace sk::model

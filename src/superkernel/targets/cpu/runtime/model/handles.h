@@ -1,6 +1,8 @@
 // handles.h: what callers hold: small records that outlive what they stand for, so that a closed one is recognised.
 #pragma once
 
+#include <atomic>
+
 #include "open_model.h"
 #include "run_context.h"
 
@@ -11,6 +13,8 @@ struct sk_model {
 
 struct sk_context {
     uint32_t kind;
+    std::atomic<bool> busy{false};  // a thread runs in it, or destroys it
+    bool torn;                      // in the child of a fork: a thread that was running in it is not here
     sk::model::RunContext* target;  // null: destroyed
 };
 
@@ -20,11 +24,25 @@ void check_forks_are_watched();
 
 sk_model* add_handle(std::unique_ptr<OpenModel> model);
 sk_context* add_handle(std::unique_ptr<RunContext> context);
-// The record stays, for a later handle; the caller deletes what it stood for.
-std::unique_ptr<OpenModel> remove_handle(sk_model* handle);
-std::unique_ptr<RunContext> remove_handle(sk_context* handle);
 
-OpenModel& opened(const sk_model* handle);      // refuses null and closed ones
-RunContext& opened(const sk_context* handle);
+OpenModel& opened(const sk_model* handle);  // refuses null and closed ones
+ModelUse use(const sk_model* handle);
+void close_handle(sk_model* handle);        // refused while it is used
+void destroy_handle(sk_context* handle);    // refused while a thread runs in it
+
+// Held by the thread that runs in a context, or destroys it; refused while another one does.
+class Turn {
+  public:
+    explicit Turn(sk_context* context, bool torn_as_well = false);
+    ~Turn() { context_->busy.store(false, std::memory_order_release); }
+    Turn(const Turn&) = delete;
+    RunContext* operator->() const { return context_->target; }
+    RunContext& operator*() const { return *context_->target; }
+
+  private:
+    sk_context* const context_;
+};
+
+void delete_closed_handles() noexcept;  // when the library is unloaded
 
 }  // namespace sk::model

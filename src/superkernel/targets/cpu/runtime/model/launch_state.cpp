@@ -24,6 +24,8 @@ constexpr uint64_t kShortNs = 60'000;      // a plan that one thread finishes in
 constexpr uint64_t kWorthWakingNs = 20'000;  // a plan that one thread finishes sooner gains too little from threads that expect it
 constexpr uint64_t kPauseNs = 100'000;     // calls that follow each other faster keep the threads awake
 constexpr int kSleepSpins = 200;
+constexpr uint64_t kLongSpinNs = 2'000'000;  // the core that is waited for may need this one's processor
+constexpr int kPollsPerLook = 64;            // at the clock
 
 thread_local LaunchState* launch_here = nullptr;
 thread_local int core_here = 0;
@@ -33,15 +35,7 @@ void leave() { longjmp(*exit_point, 1); }
 
 void request_tiling(Launch*, int) {}  // packages have no dynamic ops
 
-bool wait_spinning(Launch* launch, Activity*, uint32_t, void*, std::atomic<uint32_t>*, bool (*reached)(void*),
-                   void* condition) {
-    while (!reached(condition)) {
-        if (launch->abort.load(std::memory_order_acquire) != 0) return reached(condition);
-        relax();
-    }
-    return true;
-}
-
+// Words of packages always have sleepers.
 bool wait_sleeping(Launch* launch, Activity*, uint32_t, void* word, std::atomic<uint32_t>* sleepers,
                    bool (*reached)(void*), void* condition) {
     const auto over = [&] { return reached(condition) || launch->abort.load(std::memory_order_acquire) != 0; };
@@ -54,6 +48,19 @@ bool wait_sleeping(Launch* launch, Activity*, uint32_t, void* word, std::atomic<
     futex.sleepers = sleepers;
     host::block_until(*launch, futex, over);
     return reached(condition);
+}
+
+bool wait_spinning(Launch* launch, Activity* activity, uint32_t step, void* word, std::atomic<uint32_t>* sleepers,
+                   bool (*reached)(void*), void* condition) {
+    const uint64_t start = now_ns();
+    do {
+        for (int i = 0; i < kPollsPerLook; ++i) {
+            if (reached(condition)) return true;
+            relax();
+        }
+        if (launch->abort.load(std::memory_order_acquire) != 0) return reached(condition);
+    } while (now_ns() - start < kLongSpinNs);
+    return wait_sleeping(launch, activity, step, word, sleepers, reached, condition);
 }
 
 using Wait = decltype(Launch::wait);
@@ -185,7 +192,8 @@ void LaunchState::run_whole_team(Team& team) {
     reset_team();
     const host::BusyCores counted(cores);
     if (!team.run(cores, run_core, this, 0)) {
-        sk::model::fail(SK_ERROR_SYSTEM, "entry '%s' needs %d threads, and they could not be started", name_.c_str(), cores);
+        sk::model::fail(SK_ERROR_SYSTEM, "entry '%s' needs %d threads, and they could not be started; raise the "
+                        "limits of threads and memory", name_.c_str(), cores);
     }
 }
 

@@ -127,7 +127,7 @@ OpenModel::OpenModel(const char* path, const ModelOptions& options)
     std::unique_ptr<AwakeProcessor> awake;
     // a quota counts the time of every thread, also of one that only fills gaps
     if (wait_ == SK_WAIT_SPIN && quota == 0) awake = std::make_unique<AwakeProcessor>(memory_of_calls());
-    if (cores > 1 || awake) team_ = std::make_unique<Team>(cores - 1, wait_, options.processors, std::move(awake));
+    if (cores > 1 || awake) team_.reset(new Team(cores - 1, wait_, options.processors, std::move(awake)));
     if (quota > 0) sk_processor_limit(quota);
     describe_entries();
 }

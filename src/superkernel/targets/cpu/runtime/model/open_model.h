@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "code.h"
@@ -40,7 +41,8 @@ class OpenModel {
     sk_model_info describe() const;
     int find_entry(const char* name) const;  // refuses a name that is none, with the nearest one
 
-    std::atomic<int> contexts{0};
+    // That keep it open. Made and looked at under a lock: see handles.h.
+    std::atomic<int> uses{0};
 
   private:
     void describe_entries();
@@ -53,11 +55,25 @@ class OpenModel {
     Code code_;
     const int threads_;
     const sk_wait wait_;
-    std::unique_ptr<Team> team_;  // null: the model has no threads
+    Team::Owner team_;  // null: the model has no threads
     std::vector<sk_entry_info> entry_infos_;
     std::vector<std::vector<sk_shape_info>> shape_infos_;
     std::vector<std::vector<sk_tensor_info>> tensor_infos_;
     std::vector<sk_tensor_info> state_infos_;
+};
+
+// Of a context: an open model that stays open.
+class ModelUse {
+  public:
+    explicit ModelUse(OpenModel& model) : model_(&model) { ++model.uses; }
+    ModelUse(ModelUse&& other) noexcept : model_(std::exchange(other.model_, nullptr)) {}
+    ~ModelUse() {
+        if (model_ != nullptr) --model_->uses;
+    }
+    OpenModel& model() const { return *model_; }
+
+  private:
+    OpenModel* model_;
 };
 
 // The plan that a call with at most so many threads uses: the one with the most cores not above them, else the last one,

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "failure.h"
 #include "huge_pages.h"
@@ -39,16 +40,8 @@ Scratch::~Scratch() {
     if (mapped_ != nullptr) munmap(mapped_, mapped_bytes_);
 }
 
-SK_CALL_PATH RunContext::Turn::Turn(RunContext& context) : context_(context) {
-    if (__builtin_expect(context.torn_, 0)) {
-        fail(SK_ERROR_FORKED, "another thread was running in this context when the process was forked; create a new context");
-    }
-    if (context.busy_.exchange(true, std::memory_order_acquire)) {
-        fail(SK_ERROR_BUSY, "another thread is running in this context; give every thread a context of its own");
-    }
-}
-
-RunContext::RunContext(OpenModel& model, int threads) : model_(model) {
+RunContext::RunContext(ModelUse use, int threads) : use_(std::move(use)), model_(use_.model()) {
+    const OpenModel& model = model_;
     for (const EntrySpec& entry : model.manifest().entries) {
         entries_.emplace_back();
         for (const ShapeSpec& shape : entry.shapes) entries_.back().push_back({&shape, {}, {}});
@@ -64,10 +57,7 @@ RunContext::RunContext(OpenModel& model, int threads) : model_(model) {
         }
     }
     arguments_.resize(most);
-    ++model_.contexts;
 }
-
-RunContext::~RunContext() { --model_.contexts; }
 
 // The arena of a shape, then the arena of a launch, then staged buckets: entries and launches use them in turn.
 int64_t RunContext::lay_out_scratch() {
@@ -180,7 +170,6 @@ SK_CALL_PATH void RunContext::run(int entry, int shape, int64_t size, void* cons
              chosen.inputs.size(), chosen.outputs.size());
     }
     check_addresses(spec, chosen, size, inputs, outputs);
-    const Turn turn(*this);
     run_shape(entries_[size_t(entry)][size_t(shape)], size == chosen.bucket_size ? 0 : size, inputs, outputs);
 }
 
@@ -236,7 +225,6 @@ void RunContext::run_tensors(const char* name, const sk_tensor* inputs, const sk
 }
 
 void RunContext::reset() {
-    const Turn turn(*this);
     for (const StateSpec& state : model_.manifest().states) {
         if (state.tensor.bytes > 0) {
             memcpy(states_->data() + state.offset, model_.weights().data() + state.initial, size_t(state.tensor.bytes));
@@ -245,12 +233,10 @@ void RunContext::reset() {
 }
 
 void RunContext::copy_states(const RunContext& from) {
-    if (&from == this) return;
     if (&from.model_ != &model_) {
         fail(SK_ERROR_WRONG_MODEL, "states can be copied between contexts of one model; these belong to '%s' and '%s'",
              from.model_.path().c_str(), model_.path().c_str());
     }
-    const Turn turn(*this), other(const_cast<RunContext&>(from));
     const int64_t bytes = model_.manifest().state_bytes;
     if (bytes > 0) memcpy(states_->data(), from.states_->data(), size_t(bytes));
 }
@@ -270,13 +256,11 @@ const StateSpec& RunContext::find_state(const char* name, size_t bytes) const {
 
 void RunContext::get_state(const char* name, void* data, size_t bytes) const {
     const StateSpec& state = find_state(name, bytes);
-    const Turn turn(const_cast<RunContext&>(*this));
     if (bytes > 0) memcpy(data, states_->data() + state.offset, bytes);
 }
 
 void RunContext::set_state(const char* name, const void* data, size_t bytes) {
     const StateSpec& state = find_state(name, bytes);
-    const Turn turn(*this);
     if (bytes > 0) memcpy(states_->data() + state.offset, data, bytes);
 }
 

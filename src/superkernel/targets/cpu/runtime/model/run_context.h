@@ -1,7 +1,6 @@
 // run_context.h: what one caller runs in: states, scratch memory, and launches whose slots are filled.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -27,8 +26,7 @@ class Scratch {
 
 class RunContext {
   public:
-    RunContext(OpenModel& model, int threads);
-    ~RunContext();
+    RunContext(ModelUse model, int threads);
 
     OpenModel& model() const { return model_; }
     // `size`: of the bucket dimension; 0: the whole bucket, or there is none.
@@ -38,19 +36,6 @@ class RunContext {
     void copy_states(const RunContext& from);
     void get_state(const char* name, void* data, size_t bytes) const;
     void set_state(const char* name, const void* data, size_t bytes);
-
-    // Held by the thread that runs in the context; refused while another one does.
-    class Turn {
-      public:
-        explicit Turn(RunContext& context);
-        ~Turn() { context_.busy_.store(false, std::memory_order_release); }
-        Turn(const Turn&) = delete;
-
-      private:
-        RunContext& context_;
-    };
-    // In the child of a fork: a thread that was running in this context is not here.
-    void note_fork() { torn_ = torn_ || busy_.load(); }
 
   private:
     // A slot that depends on the arguments of a call.
@@ -76,13 +61,12 @@ class RunContext {
                          void* const* outputs) const;
     const StateSpec& find_state(const char* name, size_t bytes) const;
 
+    const ModelUse use_;
     OpenModel& model_;
     int64_t launch_arena_ = 0;  // offset in the scratch memory
     std::vector<std::vector<BoundShape>> entries_;
     std::unique_ptr<Scratch> scratch_, states_;
     std::vector<char*> arguments_;  // of the running call
-    std::atomic<bool> busy_{false};
-    bool torn_ = false;
 };
 
 // The shape of an entry that arguments have, and the size of its bucket dimension; refused where there is none.

@@ -4,23 +4,27 @@
 // later finds it closed. So a thread reads what it shall do only after all have joined.
 #include "team.h"
 
-#include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <time.h>
 
 #include <algorithm>
-#include <set>
+#include <utility>
 
 #include "failure.h"
+#include "library_lifetime.h"
 #include "superkernel/wait.h"
+#include "threads.h"
 
 namespace sk::model {
 namespace {
 
 constexpr uint64_t kSpinNs = 100'000;        // of a thread that waits for the next call, SK_WAIT_BALANCED
 constexpr uint64_t kCallerSpinNs = 200'000;  // of a caller that waits for the threads of its call
+// Threads that spin share a processor where there are fewer than threads, and under a real-time policy none is ever taken
+// off it. So a thread that spins for a call yields this often, and one that waits inside a call sleeps after it.
+constexpr uint64_t kMostSpinNs = 2'000'000;
+constexpr uint64_t kGatherNapNs = 50'000;
 constexpr uint64_t kPromptNs = 20'000;       // a thread that spins joins a call in less, if it has a processor
 constexpr int kPollsPerClock = 64;           // looks between two readings of the clock
 constexpr uint64_t kSecondNs = 1'000'000'000;
@@ -29,14 +33,12 @@ constexpr uint64_t kMostEarlyNs = 500'000;   // the earlier, the later timers ha
 constexpr uint64_t kForgetting = 1024;       // wake-ups, for lateness
 constexpr uint64_t kLateNs = 200'000;        // for so long after it was expected they go on
 constexpr uint64_t kTimerSlackNs = 1'000;    // of threads that wake up by themselves; the system's own is 50 us
-constexpr uint64_t kEndNs = 2'000'000'000;   // how long the end of the process waits for a call in progress
-constexpr uint64_t kLowestEndNs = 10'000'000'000;  // on a busy machine a thread of the lowest priority runs every few seconds
-constexpr size_t kStackBytes = size_t(2) << 20;  // of a thread at least: kernels keep tiles on the stack
+constexpr uint64_t kPromptEndNs = 100'000'000;  // for so long the end of a team waits for its threads
 constexpr int kNumberShift = 32, kCoresShift = 16;
 constexpr uint64_t kClosed = uint64_t(1) << 15, kCount = kClosed - 1;
 
 std::mutex teams_mutex;
-std::set<Team*>* teams = nullptr;  // that have threads; made by the first
+Team* teams = nullptr;  // that have threads
 std::atomic<uint32_t> forks{0};
 
 uint64_t formation(uint32_t number, int cores) { return uint64_t(number) << kNumberShift | uint64_t(cores) << kCoresShift; }
@@ -64,26 +66,6 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t value, uint64_t until_ns =
     syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, value, limit, nullptr, FUTEX_BITSET_MATCH_ANY);
 }
 
-timespec time_from_now(uint64_t ns) {
-    timespec time;
-    clock_gettime(CLOCK_REALTIME, &time);
-    time.tv_sec += time_t(ns / kSecondNs);
-    return time;
-}
-
-// Those of the program, whose threads may have small stacks.
-struct Attributes {
-    pthread_attr_t value;
-
-    Attributes() {
-        size_t bytes = 0;
-        pthread_attr_init(&value);
-        if (pthread_attr_getstacksize(&value, &bytes) == 0 && bytes < kStackBytes) pthread_attr_setstacksize(&value, kStackBytes);
-    }
-    ~Attributes() { pthread_attr_destroy(&value); }
-    Attributes(const Attributes&) = delete;
-};
-
 }  // namespace
 
 uint32_t fork_generation() { return forks.load(std::memory_order_relaxed); }
@@ -93,49 +75,69 @@ Team::Team(int workers, sk_wait wait, std::vector<int> processors, std::unique_p
       wait_(wait),
       processors_(std::move(processors)),
       awake_(std::move(awake)),
-      generation_(fork_generation()) {}
-
-Team::~Team() { stop(); }
-
-void Team::enlist() {
-    if (enlisted_) return;
-    enlisted_ = true;
-    const std::lock_guard<std::mutex> hold(teams_mutex);
-    if (teams == nullptr) teams = new std::set<Team*>;
-    teams->insert(this);
+      generation_(fork_generation()) {
+    threads_.reserve(size_t(workers));  // their places stay: threads have them
 }
 
-bool Team::start() {
-    if (started_) return int(threads_.size()) == workers_;
-    started_ = true;
-    enlist();
-    threads_.reserve(size_t(workers_));
-    for (int core = 1; core <= workers_; ++core) {
-        threads_.push_back({this, core, {}});
-        const int processor = processors_.empty() ? -1 : processors_[size_t(core - 1) % processors_.size()];
-        if (!create(threads_.back(), "superkernel", processor)) {
-            threads_.pop_back();
-            break;
+// A thread without a processor, which one of the lowest priority is on a busy machine, may take seconds to see that it shall
+// end. It then keeps the team, and the library its code.
+void Team::end(Team* team) noexcept {
+    delete_ended();
+    team->delist();
+    if (team->is_here()) {
+        team->tell_end();
+        if (!team->join(kPromptEndNs)) {
+            keep_library();
+            team->abandoned_ = true;
+            team->enlist();
+            return;
         }
     }
-    return int(threads_.size()) == workers_;
+    delete team;
 }
 
-// False: there is no thread. `processor` -1: it may run on any.
-bool Team::create(Worker& worker, const char* name, int processor) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's threads
-    const Attributes attributes;
-    const bool created = pthread_create(&worker.thread, &attributes.value, thread_main, &worker) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (!created) return false;
-    pthread_setname_np(worker.thread, name);
-    if (processor < 0) return true;
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(processor, &set);
-    pthread_setaffinity_np(worker.thread, sizeof set, &set);  // was tried before: see check_processors
+void Team::delete_ended() noexcept {
+    const std::lock_guard<std::mutex> hold(teams_mutex);
+    for (Team** link = &teams; *link != nullptr;) {
+        Team* const team = *link;
+        if (team->abandoned_ && team->is_here() && team->join(0)) {
+            *link = team->next_;
+            delete team;
+        } else {
+            link = &team->next_;
+        }
+    }
+}
+
+void Team::enlist() noexcept {
+    const std::lock_guard<std::mutex> hold(teams_mutex);
+    if (std::exchange(enlisted_, true)) return;
+    watch_exit();
+    next_ = std::exchange(teams, this);
+}
+
+void Team::delist() noexcept {
+    const std::lock_guard<std::mutex> hold(teams_mutex);
+    if (!std::exchange(enlisted_, false)) return;
+    Team** link = &teams;
+    while (*link != this) link = &(*link)->next_;
+    *link = next_;
+}
+
+// `again`: also where it did not succeed before.
+bool Team::start(bool again) {
+    if (started_ && !again) return int(threads_.size()) == workers_;
+    started_ = true;
+    enlist();
+    while (int(threads_.size()) < workers_) {
+        const size_t index = threads_.size();
+        threads_.push_back({this, int(index) + 1, {}});
+        const int processor = processors_.empty() ? -1 : processors_[index % processors_.size()];
+        if (!create_thread(threads_.back().thread, thread_main, &threads_.back(), "superkernel", processor)) {
+            threads_.pop_back();
+            return false;
+        }
+    }
     return true;
 }
 
@@ -148,39 +150,30 @@ SK_CALL_PATH void Team::call_begins() {
 }
 
 void Team::start_awake(int processor) {
-    const std::lock_guard<std::mutex> hold(mutex_);
     if (awake_tried_.exchange(true)) return;
     enlist();
-    has_awake_thread_ = create(awake_thread_, "sk-awake", processor);
+    has_awake_thread_ = create_thread(awake_thread_, awake_main, this, "sk-awake", processor);
 }
 
-void Team::stop() noexcept {
-    if (!enlisted_) return;
-    {
-        const std::lock_guard<std::mutex> hold(teams_mutex);
-        teams->erase(this);
-    }
-    if (!is_here()) return;
+void Team::tell_end() noexcept {
     ending_.store(true);
-    if (awake_ != nullptr) awake_->end();
     call_.fetch_add(1);
     FutexWord(call_, sleepers_).wake();
-    const timespec limit = time_from_now(kEndNs);
-    for (Worker& worker : threads_) {
-        if (pthread_timedjoin_np(worker.thread, nullptr, &limit) != 0) pthread_detach(worker.thread);
-    }
-    if (has_awake_thread_) end_awake();
-    threads_.clear();
-    started_ = enlisted_ = false;
+    if (awake_ != nullptr) awake_->end();
+    if (has_awake_thread_) make_normal(awake_thread_);
 }
 
-void Team::end_awake() noexcept {
-    const sched_param normal{};
-    pthread_setschedparam(awake_thread_.thread, SCHED_OTHER, &normal);  // without a privilege it may be refused
-    const timespec limit = time_from_now(kLowestEndNs);
-    if (pthread_timedjoin_np(awake_thread_.thread, nullptr, &limit) == 0) return;
-    pthread_detach(awake_thread_.thread);
-    awake_.release();  // the thread reads it
+// False: the time has passed, and threads are left.
+bool Team::join(uint64_t limit_ns) noexcept {
+    const uint64_t start = now_ns();
+    const auto left = [&] { return limit_ns - std::min(limit_ns, now_ns() - start); };
+    while (!threads_.empty()) {
+        if (!join_thread(threads_.back().thread, left())) return false;
+        threads_.pop_back();
+    }
+    if (has_awake_thread_ && !join_thread(awake_thread_, left())) return false;
+    has_awake_thread_ = false;
+    return true;
 }
 
 void Team::before_fork() { teams_mutex.lock(); }
@@ -191,23 +184,29 @@ void Team::after_fork(bool child) {
 }
 
 void Team::end_all() noexcept {
-    for (;;) {
-        Team* team = nullptr;
-        {
-            const std::lock_guard<std::mutex> hold(teams_mutex);
-            if (teams == nullptr || teams->empty()) break;
-            team = *teams->begin();
-        }
-        team->stop();
+    const std::lock_guard<std::mutex> hold(teams_mutex);
+    for (Team* team = teams; team != nullptr; team = team->next_) {
+        if (team->is_here()) team->tell_end();
     }
-    delete teams;
+    for (Team* team = teams; team != nullptr;) {
+        Team* const next = team->next_;
+        if (team->is_here()) team->join(UINT64_MAX);
+        if (team->abandoned_) delete team;
+        team = next;
+    }
     teams = nullptr;
 }
 
 void* Team::thread_main(void* data) {
-    const Worker& worker = *static_cast<Worker*>(data);
+    const Worker worker = *static_cast<Worker*>(data);
     prctl(PR_SET_TIMERSLACK, kTimerSlackNs, 0, 0, 0);
-    worker.core == 0 ? worker.team->awake_->run() : worker.team->serve(worker.core);
+    worker.team->serve(worker.core);
+    return nullptr;
+}
+
+void* Team::awake_main(void* team) {
+    prctl(PR_SET_TIMERSLACK, kTimerSlackNs, 0, 0, 0);
+    static_cast<Team*>(team)->awake_->run();
     return nullptr;
 }
 
@@ -216,7 +215,7 @@ uint32_t Team::await_call(uint32_t seen, uint64_t& early_ns) {
     const auto called = [&] { return call_.load(std::memory_order_acquire) != seen; };
     switch (wait_) {
         case SK_WAIT_SPIN:
-            while (!called()) relax();
+            while (!spin(called, kMostSpinNs)) sched_yield();
             break;
         case SK_WAIT_BALANCED:
             if (!spin(called, kSpinNs)) await_balanced(seen, early_ns);
@@ -287,7 +286,7 @@ bool Team::join_call(uint32_t number, int core) {
         word = formation_.load(std::memory_order_acquire);
         return number_of(word) != number || (word & kClosed) != 0 || joined(word) == cores_of(word) - 1;
     };
-    while (!spin(decided, kSpinNs)) sched_yield();
+    while (!spin(decided, kSpinNs)) sleep_ns(kGatherNapNs);
     return number_of(word) == number && (word & kClosed) == 0;
 }
 
@@ -312,7 +311,7 @@ SK_CALL_PATH bool Team::take_threads(std::unique_lock<std::mutex>& hold, uint64_
 
 // True: the threads of a call have joined it.
 SK_CALL_PATH bool Team::gather(int cores, Work work, void* data, uint64_t patience_ns) {
-    if (cores > size() || !start()) return false;
+    if (cores > size() || !start(patience_ns == 0)) return false;
     work_ = work;
     data_ = data;
     done_.store(0, std::memory_order_relaxed);
@@ -329,7 +328,7 @@ SK_CALL_PATH bool Team::gather(int cores, Work work, void* data, uint64_t patien
     if (spin(complete, prompt_ns)) return true;
     keep_off(sched_getcpu());  // threads that spin share it with a caller that has moved
     if (patience_ns == 0) {
-        while (!spin(complete, kSpinNs)) sched_yield();
+        while (!spin(complete, kSpinNs)) sleep_ns(kGatherNapNs);
     } else if (!spin(complete, patience_ns - prompt_ns)) {
         while (!complete()) {
             if (formation_.compare_exchange_weak(word, word | kClosed, std::memory_order_acq_rel)) return false;
@@ -340,13 +339,11 @@ SK_CALL_PATH bool Team::gather(int cores, Work work, void* data, uint64_t patien
 
 SK_CALL_PATH void Team::await_end(int cores) {
     const auto finished = [&] { return done_.load(std::memory_order_acquire) == uint32_t(cores - 1); };
-    if (wait_ == SK_WAIT_SPIN) {
-        while (!finished()) relax();
-    } else if (!spin(finished, wait_ == SK_WAIT_SLEEP ? kCallerSpinNs / 10 : kCallerSpinNs)) {
-        caller_asleep_.store(1);
-        for (uint32_t seen = done_.load(); seen != uint32_t(cores - 1); seen = done_.load()) futex_wait(done_, seen);
-        caller_asleep_.store(0);
-    }
+    const uint64_t limit_ns = wait_ == SK_WAIT_SPIN ? kMostSpinNs : wait_ == SK_WAIT_SLEEP ? kCallerSpinNs / 10 : kCallerSpinNs;
+    if (spin(finished, limit_ns)) return;
+    caller_asleep_.store(1);
+    for (uint32_t seen = done_.load(); seen != uint32_t(cores - 1); seen = done_.load()) futex_wait(done_, seen);
+    caller_asleep_.store(0);
 }
 
 SK_CALL_PATH bool Team::run(int cores, Work work, void* data, uint64_t patience_ns) {

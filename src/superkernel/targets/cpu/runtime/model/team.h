@@ -18,11 +18,15 @@ uint32_t fork_generation();  // how many forks lie between the process that load
 
 class Team {
   public:
+    // What holds a team ends it: see `end`.
+    struct Ending {
+        void operator()(Team* team) const noexcept { end(team); }
+    };
+    using Owner = std::unique_ptr<Team, Ending>;
     using Work = void (*)(void* data, int core);
 
     // `awake`: for the processor of callers; null: it may idle. A team without workers may have that alone.
     Team(int workers, sk_wait wait, std::vector<int> processors, std::unique_ptr<AwakeProcessor> awake);
-    ~Team();  // ends the threads and waits for them
     Team(const Team&) = delete;
     Team& operator=(const Team&) = delete;
 
@@ -58,7 +62,7 @@ class Team {
     // Around a fork; in the child the threads do not exist.
     static void before_fork();
     static void after_fork(bool child);
-    // When the library is unloaded, or the process ends.
+    // When the library is unloaded: returns when all threads of all teams have ended.
     static void end_all() noexcept;
 
   private:
@@ -68,14 +72,18 @@ class Team {
         pthread_t thread;
     };
 
-    void enlist();
-    bool start();
-    bool create(Worker& worker, const char* name, int processor);
+    ~Team() = default;
+    static void end(Team* team) noexcept;
+    static void delete_ended() noexcept;
+    void enlist() noexcept;
+    void delist() noexcept;
+    bool start(bool again);
     void call_begins();
     void start_awake(int processor);
-    void end_awake() noexcept;
-    void stop() noexcept;
+    void tell_end() noexcept;
+    bool join(uint64_t limit_ns) noexcept;
     static void* thread_main(void* worker);
+    static void* awake_main(void* team);
     void serve(int core);
     uint32_t await_call(uint32_t seen, uint64_t& early_ns);
     void await_balanced(uint32_t seen, uint64_t& early_ns);
@@ -92,10 +100,13 @@ class Team {
     std::unique_ptr<AwakeProcessor> awake_;
     std::mutex mutex_;  // held by the call that has the threads
     std::vector<Worker> threads_;
-    Worker awake_thread_{this, 0, {}};
-    bool has_awake_thread_ = false;
-    bool started_ = false, enlisted_ = false;
+    bool started_ = false;
     std::atomic<bool> awake_tried_{false};
+    pthread_t awake_thread_{};
+    bool has_awake_thread_ = false;
+    bool abandoned_ = false;  // it ends by itself: what had it has gone
+    Team* next_ = nullptr;    // of the teams that have threads
+    bool enlisted_ = false;
     const uint32_t generation_;  // of the process, counted by forks
     int kept_off_ = -1;          // the processor that no thread may use: a caller's
     Work work_ = nullptr;
