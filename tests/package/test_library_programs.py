@@ -196,6 +196,31 @@ def test_the_build_environment_serves_pkg_config_and_cmake(
     assert found == [str(environment.include), str(environment.libraries / "libsuperkernel.a")]
 
 
+def test_a_program_keeps_the_library_that_it_has_opened(tmp_path: Path) -> None:
+    library = build_environment(tmp_path).libraries / "libsuperkernel.so.1"
+    with library.open("rb") as opened:
+        before = opened.read(100)
+        library.unlink()
+        library.write_bytes(b"an older library")
+        with library.open("rb") as older:
+            build_environment(tmp_path)
+            assert older.read() == b"an older library"
+    assert library.read_bytes()[:100] == before
+    assert not [path for path in tmp_path.rglob(".*")], "something was left"
+
+
+def test_a_build_environment_in_a_current_folder_that_was_removed(tmp_path: Path) -> None:
+    here = Path.cwd()
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    try:
+        (tmp_path / "gone").rmdir()
+        with pytest.raises(BuildError, match="cannot be installed in here: "):
+            build_environment(Path("here"))
+    finally:
+        os.chdir(here)
+
+
 def pkg_config(environment: BuildEnvironment, *arguments: str) -> Sequence[str]:
     command = ["env", f"PKG_CONFIG_PATH={environment.pkg_config}", "pkg-config", *arguments]
     return shlex.split(run(command, what="asking pkg-config"))

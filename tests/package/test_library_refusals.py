@@ -18,6 +18,7 @@ from package.hand_made import (
     Manifest,
     place,
     safetensors,
+    tensor,
     weights,
     write_checksums,
     write_package,
@@ -189,6 +190,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str, tuple[str, ...]]] = {
     "a copy that reaches too far": (
         edit_manifest(lambda m: m["entries"][4]["shapes"][0]["copies"][0].update(from_strides=[1, 5])), "CORRUPT",
         ("from_strides", "behind its place")
+    ),
+    "a copy that writes one element again and again": (
+        edit_manifest(lambda m: m["entries"][4]["shapes"][0]["copies"][0].update(
+            shape=[2**40], to_strides=[0], from_strides=[0])), "CORRUPT", ("writes more than its place has",)
+    ),
+    "inputs that no memory holds": (
+        edit_manifest(lambda m: m["entries"][0]["shapes"][0].update(inputs=[tensor("x", "uint8", 2**45)] * 3)),
+        "CORRUPT", ("the tensors are too large",)
     ),
     "a copy into an input": (
         edit_manifest(lambda m: m["entries"][4]["shapes"][0]["copies"][0]["to"].update({"in": "input"})), "CORRUPT",

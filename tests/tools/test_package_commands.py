@@ -88,6 +88,8 @@ def test_run(package: Path, tmp_path: Path) -> None:
         (["--entry", "cont"], "there is no such entry (did you mean 'count'?)"),
         (["--entry", "count", "-i", "step=2.5x"], "2.5x cannot be read as .npy"),
         (["-i", "{x}", "-i", "y={x}", "-o", "{x}"], "is not a folder"),
+        (["-i", "{x}", "-i", "y={x}", "-o", "x" * 300], "cannot be used: File name too long"),
+        (["-i", "x" * 300], "'forward' has no input 'xxxx"),
         (["--entry", "rows", "-i", "x={x}"], "no shape fits x [2, 4]"),
         (["--entry", "count", "-i", "step=2.7"], "--input step=2.7: 2.7 is no int64"),
         (["--entry", "count", "-i", "step=9223372036854775808"], "9223372036854775808 is no int64"),

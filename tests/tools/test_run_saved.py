@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -146,12 +147,22 @@ def test_wrong_inputs_are_named(shell: Shell, saved: Path, tmp_path: Path) -> No
     np.save(tmp_path / "two.npy", np.zeros(2))
     np.save(tmp_path / "objects.npy", np.array([{}], object), allow_pickle=True)
     (tmp_path / "empty.npy").write_text("")
+    intact = (saved / "x.npy").read_bytes()
+    (tmp_path / "header.npy").write_bytes(intact[:10] + b"{" * 20 + intact[30:])
+    (tmp_path / "huge.npy").write_bytes(intact.replace(b"(8,), }" + b" " * 17, b"(80000000000000000,), } "))
+    os.mkfifo(tmp_path / "pipe.npy")
+    long = "x" * 300
     wrong: dict[str, dict[str, Any]] = {
         "no op of 'scaled' uses the name 'factr' (did you mean 'factor'?)": {"factr": 3},
         "nowhere.npy cannot be read as .npy": {"x": "nowhere.npy"},
         "'x' is an array (float32[8]): give it as x=FILE.npy": {"x": 3},
         "empty.npy cannot be read as .npy": {"x": tmp_path / "empty.npy"},
         "objects.npy cannot be read as .npy": {"x": tmp_path / "objects.npy"},
+        "header.npy cannot be read as .npy": {"x": tmp_path / "header.npy"},
+        "huge.npy cannot be read as .npy": {"x": tmp_path / "huge.npy"},
+        "pipe.npy is no regular file": {"x": tmp_path / "pipe.npy"},
+        f"{long} cannot be read as .npy": {"x": long},
+        f"no op of 'scaled' uses the name {long!r}": {long: 3},
         "holds several arrays": {"x": tmp_path / "many.npz"},
         "a scalar is one number, and": {"factor": tmp_path / "two.npy"},
         "'x' has dtype float64, the ops take float32": {"x": tmp_path / "two.npy"},

@@ -6,9 +6,10 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..cache import default_directory, digest
@@ -96,7 +97,10 @@ def build_environment(prefix: Path | None = None) -> BuildEnvironment:
     """Install headers and libraries under `prefix`; None: in a folder beside the cache, made once."""
     shared, static = library_path(), static_library_path()
     if prefix is not None:
-        environment = BuildEnvironment(prefix.absolute())
+        try:
+            environment = BuildEnvironment(prefix.absolute())
+        except OSError as reason:  # the current folder was removed
+            raise BuildError(f"the build environment cannot be installed in {prefix}: {reason}") from reason
         _install(environment, environment.prefix, shared, static)
         return environment
     contents = [header.read_text() for header in model_library().headers]
@@ -122,19 +126,25 @@ def _install(environment: BuildEnvironment, folder: Path, shared: Path, static: 
         for path in (here.pkg_config, here.cmake):
             path.mkdir(parents=True, exist_ok=True)
         for header in model_library().headers:
-            shutil.copyfile(header, here.include / "superkernel" / header.name)
+            _put(here.include / "superkernel" / header.name, partial(shutil.copyfile, header))
         soname = model_library().soname
-        shutil.copyfile(shared, here.libraries / soname)
-        shutil.copyfile(static, here.libraries / _ARCHIVE)
-        link = here.libraries / _SHARED
-        link.unlink(missing_ok=True)
-        os.symlink(soname, link)
-        for name, text in _pkg_config_files(environment).items():
-            (here.pkg_config / name).write_text(text)
-        for name, text in _cmake_files().items():
-            (here.cmake / name).write_text(text)
+        _put(here.libraries / soname, partial(shutil.copyfile, shared))
+        _put(here.libraries / _ARCHIVE, partial(shutil.copyfile, static))
+        _put(here.libraries / _SHARED, partial(os.symlink, soname))
+        texts = {here.pkg_config / name: text for name, text in _pkg_config_files(environment).items()}
+        texts |= {here.cmake / name: text for name, text in _cmake_files().items()}
+        for path, text in texts.items():
+            _put(path, lambda fresh, text=text: fresh.write_text(text))
     except OSError as reason:
         raise BuildError(f"the build environment cannot be installed in {folder}: {reason}") from reason
+
+
+def _put(path: Path, write: Callable[[Path], object]) -> None:
+    """A new file in the place of an old one, which programs that have opened it keep: a library may be in use."""
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
+        fresh = Path(folder, path.name)
+        write(fresh)
+        fresh.replace(path)
 
 
 def _static_libraries() -> tuple[str, ...]:

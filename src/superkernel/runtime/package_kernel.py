@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedError, shown
@@ -24,11 +24,24 @@ class PackageKernel:
 
 
 def build_for_package(
-    ops: Sequence[Op], name: str, options: Options, target: Target, cores: int | None
+    ops: Sequence[Op],
+    name: str,
+    options: Options,
+    target: Target,
+    cores: int | None,
+    sizes: Mapping[str, int] | None = None,
 ) -> PackageKernel:
-    """`cores`: as many; None: as many of this machine's as the estimated work deserves."""
+    """`cores`: as many; None: as many of this machine's as the estimated work deserves.
+
+    `sizes`: the bytes that buffers have. The object says them, and is loaded for buffers that are no smaller.
+    """
     _refuse_collectives(ops, name)
-    given = replace(build_graph(ops, name, options.stream_fusion), title="segment")
+    built = build_graph(ops, name, options.stream_fusion)
+    buffers = {
+        buffer.name: replace(buffer, least_bytes=max(buffer.least_bytes, (sizes or {}).get(buffer.name, 0)))
+        for buffer in built.buffers.values()
+    }
+    given = replace(built, title="segment", buffers=buffers)
     fixed_cores = target.planner.forced_cores(options, None, name) if cores is None else cores
     prepared = target.builder.prepare(list(dict.fromkeys(node.kernel for node in given.nodes)), [], None)
     graph = given.with_kernels(dict(prepared.kernels))

@@ -51,6 +51,10 @@ class WeightPanels:
     column_stride: int  # elements
     width: int
 
+    @property
+    def nbytes(self) -> int:
+        return -(-self.columns // self.width) * self.width * self.depth * 4
+
 
 class PackageSupport(Protocol):
     """How a target compiles super kernels that are loaded without torch and without this package."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,10 +40,20 @@ app.add_typer(package_app, name="package")
 
 def main() -> None:
     """The console entry."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a file name need not be text in the terminal's encoding
             stream.reconfigure(errors="backslashreplace")
     app(prog_name="superkernel")
+
+
+def _open_closed_streams() -> None:
+    """Standard streams that the caller has closed go nowhere; a file that is opened later would get their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = os.fdopen(os.open(os.devnull, os.O_RDWR), mode)
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
 
 
 def _show_version(wanted: bool) -> None:

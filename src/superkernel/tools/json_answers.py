@@ -25,11 +25,12 @@ _taken: list[int] = []  # the file descriptor of the standard output, after scri
 
 def print_json(fields: dict[str, Any]) -> None:
     text = json.dumps(fields, indent=1)
-    if not _taken:
-        typer.echo(text)
-        return
-    with open(os.dup(_taken[0]), "w", encoding="utf-8") as stream:
-        stream.write(f"{text}\n")
+    with _writing_output():
+        if not _taken:
+            typer.echo(text)
+            return
+        with open(os.dup(_taken[0]), "w", encoding="utf-8") as stream:
+            stream.write(f"{text}\n")
 
 
 def answer(as_json: bool, fields: dict[str, Any], text: str) -> None:
@@ -37,7 +38,23 @@ def answer(as_json: bool, fields: dict[str, Any], text: str) -> None:
     if as_json:
         print_json(fields)
     else:
-        typer.echo(text)
+        with _writing_output():
+            typer.echo(text)
+
+
+@contextmanager
+def _writing_output() -> Iterator[None]:
+    """The body writes an answer; a full disk ends the command with a sentence."""
+    try:
+        yield
+    except BrokenPipeError:  # the reader has what it wants
+        raise
+    except OSError as reason:
+        typer.echo(f"error: the standard output cannot be written: {reason.strerror}", err=True)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # or the interpreter, which writes the rest at its end, fails again
+        os.close(nowhere)
+        raise typer.Exit(1) from None
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import isfile
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -13,7 +14,7 @@ from ..package.array_values import place_number
 from ..package.model import load_model
 from ..package.return_structure import flat_results
 from .run_saved import check_file, load_array, read_number
-from .timed_run import Array, TimedRun, save_arrays, summarise_output
+from .timed_run import Array, TimedRun, check_folder, save_arrays, summarise_output
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,7 @@ class CallRequest:
 
 def run_package(request: CallRequest, output: Path | None, repeat: int) -> PackageRun:
     """Calls the entry `repeat` times. States go on from call to call."""
-    if output is not None and output.exists() and not output.is_dir():
-        raise OptionError(f"--output {output} is not a folder")
+    check_folder(output)
     with request.load() as model:
         entry = chosen_entry(model, request.entry)
         values = read_values(entry, request.inputs)
@@ -91,7 +91,7 @@ def read_values(entry: Any, given: Sequence[str]) -> dict[str, Array]:
     found: dict[str, Array] = {}
     for text in given:
         name, separator, value = text.partition("=")
-        if not separator or (name not in kinds and Path(text).is_file()):
+        if not separator or (name not in kinds and isfile(text)):
             name, value = Path(text).stem, text
             if len(kinds) == 1:
                 (name,) = kinds

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os.path import exists, isfile
 from pathlib import Path
 from time import perf_counter_ns
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from ..model.graph import Buffer, Graph
 from ..runtime.compile import load
 from ..runtime.super_kernel import SuperKernel
 from ..targets.buffers import HOST_MEMORY
-from .timed_run import Array, TimedRun, save_arrays, summarise_output
+from .timed_run import Array, TimedRun, check_folder, save_arrays, summarise_output
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,7 @@ class SavedRun(TimedRun):
 
 def run_saved(directory: Path, inputs: Sequence[str], output: Path | None, repeat: int) -> SavedRun:
     """Launch the kernel `repeat` times, each time with the inputs as they were read."""
-    if output is not None and output.exists() and not output.is_dir():
-        raise OptionError(f"--output {output} is not a folder")
+    check_folder(output)
     with load(directory) as kernel:
         graph = kernel.graph
         _check_launchable(kernel)
@@ -87,7 +88,7 @@ def read_inputs(graph: Graph, given: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in given:
         name, separator, value = text.partition("=")
-        if not separator or (name not in graph.buffers and Path(text).is_file()):
+        if not separator or (name not in graph.buffers and isfile(text)):
             name, value = Path(text).stem, text
         if name not in graph.buffers:
             hint = nearest(name, graph.buffers)
@@ -114,17 +115,19 @@ def read_number(text: str) -> int | float | None:
 
 def check_file(path: str, given: str, name: str, kind: str) -> None:
     """An OptionError where `path` is a number, which an array does not take."""
-    if read_number(path) is not None and not Path(path).exists():
+    if read_number(path) is not None and not exists(path):
         raise OptionError(f"--input {given}: {name!r} is an array ({kind}): give it as {name}=FILE.npy")
 
 
 def load_array(path: str, given: str) -> Array:
     """The array of a .npy file, contiguous; an OptionError names `given`, the value of --input."""
+    if exists(path) and not isfile(path):  # a pipe would block
+        raise OptionError(f"--input {given}: {path} is no regular file")
     try:
         value = np.load(path, allow_pickle=False)
-    except OSError as reason:
+    except (OSError, MemoryError) as reason:
         raise OptionError(f"--input {given}: {path} cannot be read as .npy: {reason}") from reason
-    except (ValueError, EOFError) as reason:
+    except (ValueError, EOFError, SyntaxError, TokenError, TypeError) as reason:  # by what the header says
         raise OptionError(
             f"--input {given}: {path} cannot be read as .npy: it is no such file, or holds no numbers"
         ) from reason

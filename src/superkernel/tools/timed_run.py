@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from ..errors import BuildError
+from ..errors import BuildError, OptionError
 
 Array = np.ndarray[Any, Any]
 
@@ -64,6 +64,15 @@ class TimedRun:
             spread = f"median {median(times):.1f} us (from {min(times):.1f} to {max(times):.1f})"
             line = f"{title}: {len(times)} {several}, {spread}"
         return "\n".join([line, *(f"  {output}" for output in self.outputs)])
+
+
+def check_folder(folder: Path | None) -> None:
+    """An OptionError where outputs cannot be saved there, before anything runs."""
+    try:
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise OptionError(f"--output {folder} is not a folder")
+    except OSError as reason:  # a name that is too long, or a folder that may not be searched
+        raise OptionError(f"--output {folder} cannot be used: {reason.strerror}") from reason
 
 
 def save_arrays(produced: Mapping[str, Any], folder: Path) -> dict[str, Path]:

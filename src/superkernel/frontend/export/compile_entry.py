@@ -101,7 +101,9 @@ def compile_entry(
     sources = WeightSources(entry_part.part, entry_part.entry, lowered.trace, weights)
     if packs:
         ops, sources.panels = packaging.with_weight_panels(ops, sources.packable())
-    kernel = build_for_package(ops, name, options, target, cores) if segments else None
+    sizes = {storage.name: storage.nbytes for storage in lowered.trace.storages} | dict(matched.scratch.sizes)
+    sizes |= {name: panels.nbytes for name, panels in sources.panels.items()}
+    kernel = build_for_package(ops, name, options, target, cores, sizes) if segments else None
     places = _EntryPlaces(entry_part, lowered.trace, matched.scratch.sizes, kernel, sources)
     launches: tuple[PackagedLaunch, ...] = ()
     if kernel is not None:

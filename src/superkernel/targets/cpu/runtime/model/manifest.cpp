@@ -39,7 +39,12 @@ TensorSpec read_tensor(const Field& field) {
 
 std::vector<TensorSpec> read_tensors(const Field& list) {
     std::vector<TensorSpec> tensors;
-    for (size_t i = 0; i < list.count(); ++i) tensors.push_back(read_tensor(list.item(i)));
+    int64_t bytes = 0;
+    for (size_t i = 0; i < list.count(); ++i) {
+        tensors.push_back(read_tensor(list.item(i)));
+        bytes += tensors.back().bytes;
+        if (bytes > kMostBytes) list.refuse("the tensors are too large");
+    }
     return tensors;
 }
 
@@ -287,6 +292,7 @@ class Reader {
         copy.itemsize = row->bytes;
         copy.shape = field.at("shape").integers(0, kMostBytes);
         if (int64_t(copy.shape.size()) > kMostRank) field.refuse("more than %d dimensions", kMostRank);
+        if (tensor_bytes(field, row->dtype, copy.shape) > copy.to.bytes) field.refuse("the copy writes more than its place has");
         copy.to_strides = read_strides(field.at("to_strides"), copy, copy.to);
         copy.from_strides = read_strides(field.at("from_strides"), copy, copy.from);
         return copy;
