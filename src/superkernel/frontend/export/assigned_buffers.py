@@ -14,8 +14,8 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from ...errors import UnsupportedError
-from .changed_values import tensor_paths
 from .entry_requests import OWNER
+from .held_values import tensor_paths
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from ..capture.fusibility import Cause, Unfusible
 from ..capture.row_layouts import argument_values
 from ..capture.source_lines import line_in_traceback, line_that_raised, source_line
 from .changed_values import ChangedValue
+from .entry_requests import OWNER
 
 _ASSIGNED = re.compile(r"The tensor attributes? (.+) (?:was|were) assigned during export")
 _UNKNOWN_CONTAINER = re.compile(r"Found <class '([^']+)'> in output, which is not a known type")
@@ -66,15 +67,20 @@ def _draws(node: Node) -> bool:
 def check_assignments(module: torch.nn.Module, warned: Sequence[str], entry: str) -> None:
     """Refuses tensors that the model keeps in plain attributes: torch.export only warns, and forgets the new value."""
     names = [name for text in warned if (found := _ASSIGNED.search(text)) for name in found[1].split(", ")]
-    if assigned := [name for name in names if not _lists_weights(module, name)]:
+    if assigned := [name.replace(f".{OWNER}", "", 1) for name in names if not _lists_weights(module, name)]:
         raise assigned_tensors(assigned, entry)
 
 
-def assigned_tensors(names: Sequence[str], entry: str) -> UnsupportedError:
-    """The model keeps tensors where no buffers are."""
+def assigned_tensors(names: Sequence[str], entry: str, is_first: bool = False) -> UnsupportedError:
+    """The model keeps tensors where no buffers are. `is_first`: there is none before the call."""
+    first = (
+        "; where only the first call makes it, as in a cache of transformers, call the model once before the export, or "
+        "cache.early_initialization(...)"
+    )
     return UnsupportedError(
         f"entry {entry!r}: the model assigns a new tensor to {', '.join(names)}, which is no buffer; a package "
         "would forget it: register it with register_buffer, so that it becomes a state, or return it"
+        f"{first if is_first else ''}"
     )
 
 

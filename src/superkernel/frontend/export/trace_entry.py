@@ -22,8 +22,9 @@ from ..aot import captured_graph
 from ..capture.recurrent import unroll_recurrent
 from ..input_overlap import share_memory
 from .assigned_buffers import assignments_as_writes
-from .changed_values import observed_values, tensor_paths, tensors_as_before, values_after_a_call
+from .changed_values import observed_values, values_after_a_call
 from .entry_requests import OWNER
+from .held_values import tensor_paths, values_as_before
 from .refusals import (
     assigned_tensors,
     changed_values,
@@ -69,15 +70,31 @@ def export_program(
     """The program of torch.export, for fixed shapes unless some are dynamic."""
     with observed_values(module) as changed:
         program = _exported(module, args, entry, dynamic_shapes)
-    if assigned := [value.place.path for value in changed if value.is_tensor]:
-        raise assigned_tensors(assigned, entry)
+    if assigned := [value for value in changed if value.is_tensor]:
+        is_first = not any(value.had_tensor for value in assigned)
+        raise assigned_tensors([value.path for value in assigned], entry, is_first)
     if changed:
-        with values_after_a_call(changed):
-            following = _exported(module, args, entry, dynamic_shapes)
-        if following.graph_module.code != program.graph_module.code:
+        try:
+            with values_after_a_call(changed):
+                following = _exported(module, args, entry, dynamic_shapes)
+        except UnsupportedError as refused:
+            raise changed_values(changed, entry) from refused
+        if not _is_same(program, following):
             raise changed_values(changed, entry)
     check_exported(program, entry)
     return program
+
+
+def _is_same(program: ExportedProgram, following: ExportedProgram) -> bool:
+    """Whether two programs compute the same, also with the tensors that they have made of numbers."""
+    if program.graph_module.code != following.graph_module.code:
+        return False
+    pairs = [(tensor, following.constants.get(name)) for name, tensor in program.constants.items()]
+    return all(
+        torch.allclose(tensor, other, rtol=0, atol=0, equal_nan=True)
+        for tensor, other in pairs
+        if isinstance(tensor, torch.Tensor) and isinstance(other, torch.Tensor) and tensor is not other
+    )
 
 
 def _exported(module: torch.nn.Module, args: tuple[Any, ...], entry: str, dynamic_shapes: Any) -> ExportedProgram:
@@ -86,7 +103,7 @@ def _exported(module: torch.nn.Module, args: tuple[Any, ...], entry: str, dynami
         with (
             torch.inference_mode(in_inference_mode),  # as the weights were made
             torch.no_grad(),
-            tensors_as_before(module),
+            values_as_before(module),
             assignments_as_writes(module, entry),
             warnings.catch_warnings(record=True) as warned,
         ):
@@ -186,7 +203,8 @@ def input_specs(graph: Graph, program: ExportedProgram, entry: str) -> list[Inpu
 
 def _with_paths(specs: Sequence[InputSpec], program: ExportedProgram, module: torch.nn.Module) -> Sequence[InputSpec]:
     """Constants that an object of the model holds are named as the user reaches them, in every entry the same."""
-    paths = {_memory_of(tensor, path): path for path, tensor in tensor_paths(module)}
+    taken = {name.removeprefix(f"{OWNER}.") for name in (*program.state_dict, *program.constants)}
+    paths = {_memory_of(tensor, path): path for path, tensor in tensor_paths(module) if path not in taken}
     return [_with_path(spec, program, paths) for spec in specs]
 
 

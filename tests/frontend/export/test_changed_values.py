@@ -1,0 +1,186 @@
+"""What a call changes in Python is found wherever it is held, and a model is after an export as it was before."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import superkernel as sk
+from superkernel.errors import UnsupportedError
+
+
+class Slots:
+    __slots__ = ("calls",)
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+
+class Changing(nn.Module):
+    """Every entry changes something that it computes with."""
+
+    of_class = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed: list[int] = []
+        self.noted = {"calls": [1]}
+        self.unordered: set[int] = set()
+        self.ring = deque([1, 2, 3])
+        self.pair = (1, 2)
+        self.array = np.ones(3, np.float32)
+        self.slots = Slots()
+        self.count = 0
+        self.register_buffer("missing", None)
+
+    def new_attribute(self, x: Tensor) -> Tensor:
+        self.calls = getattr(self, "calls", 0) + 1
+        return x * self.calls
+
+    def first_call(self, x: Tensor) -> Tensor:
+        if hasattr(self, "called"):
+            return x
+        self.called = True
+        return x * 2
+
+    def grows(self, x: Tensor) -> Tensor:
+        self.listed.append(1)
+        return x * len(self.listed)
+
+    def replaced(self, x: Tensor) -> Tensor:
+        self.noted = {"calls": [*self.noted["calls"], 1]}
+        return x * len(self.noted["calls"])
+
+    def adds(self, x: Tensor) -> Tensor:
+        self.unordered.add(len(self.unordered))
+        return x * len(self.unordered)
+
+    def rotates(self, x: Tensor) -> Tensor:
+        self.ring.rotate()
+        return x * self.ring[0]
+
+    def exchanges(self, x: Tensor) -> Tensor:
+        self.pair = self.pair[::-1]
+        return x * self.pair[0]
+
+    def writes_array(self, x: Tensor) -> Tensor:
+        self.array += 1
+        return x * float(self.array[0])
+
+    def slot(self, x: Tensor) -> Tensor:
+        self.slots.calls += 1
+        return x * self.slots.calls
+
+    def class_attribute(self, x: Tensor) -> Tensor:
+        Changing.of_class += 1
+        return x * self.of_class
+
+    def constant(self, x: Tensor) -> Tensor:
+        self.count += 1
+        return x * torch.tensor([float(self.count)])
+
+    def first_value(self, x: Tensor) -> Tensor:
+        self.missing = x if self.missing is None else self.missing + x
+        return self.missing * 2
+
+    def keeps(self, x: Tensor) -> Tensor:
+        self.kept = x * 2
+        return self.kept + 1
+
+
+def holding(model: Changing) -> Any:
+    names = [name for name in vars(model) if not name.startswith("_")]
+    held = {name: (id(vars(model)[name]), repr(vars(model)[name])) for name in names if name != "slots"}
+    return names, held, model.slots.calls, Changing.of_class, dict(model._buffers)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("new_attribute", r"Python value that calls change: self.calls \(from nothing to 1\)"),
+        ("first_call", r"self.called \(from nothing to True\)"),
+        ("grows", r"self.listed\[0\] \(from nothing to 1\)"),
+        ("replaced", r"self.noted \(from {'calls': \[1\]} to {'calls': \[1, 1\]}\)"),
+        ("adds", r"self.unordered \(from set\(\) to \{0\}\)"),
+        ("rotates", r"self.ring\[0\] \(from 1 to 3\)"),
+        ("exchanges", r"self.pair \(from \(1, 2\) to \(2, 1\)\)"),
+        ("writes_array", r"self.array \(from array\(\[1., 1., 1.\]"),
+        ("slot", r"self.slots.calls \(from 0 to 1\)"),
+        ("class_attribute", r"Changing.of_class \(from 0 to 1\)"),
+        ("constant", r"self.count \(from 0 to 1\).*make it a buffer"),
+        ("first_value", r"assigns a tensor of float32\[3\] to its buffer 'missing', which is None before"),
+        ("keeps", r"assigns a new tensor to self.kept"),
+    ],
+)
+def test_a_value_that_calls_change_is_refused_and_put_back(tmp_path: Path, entry: str, message: str) -> None:
+    model = Changing()
+    before = holding(model)
+    with pytest.raises(UnsupportedError, match=message):
+        sk.export(model, {entry: (torch.ones(3),)}, tmp_path / "x.sk")
+    assert holding(model) == before
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.calls, self.total = 0, torch.zeros(3)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x * self.calls
+
+    def assign(self, x: Tensor) -> Tensor:
+        self.total = self.total + x
+        return self.total * 2
+
+    def first(self, x: Tensor) -> Tensor:
+        self.rows = getattr(self, "rows", None) or [x * 2]
+        self.last = x + 1
+        return self.rows[0] + self.last
+
+    def write(self, x: Tensor) -> Tensor:
+        self.total.add_(x)
+        return self.total * 2
+
+
+def closure() -> Callable[[Tensor], Tensor]:
+    calls, last = [0], 1
+
+    def function(x: Tensor) -> Tensor:
+        nonlocal last
+        calls[0] += 1
+        last = 2
+        return x * calls[0] * last
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (Counter(), r"self.calls \(from 0 to 1\)"),
+        (Counter().assign, "assigns a new tensor to self.total, which is no buffer.* or return it$"),
+        (Counter().first, r"assigns a new tensor to self.last, .*only the first call makes it, .*call the model once"),
+        (closure(), r"calls\[0\] \(from 0 to 1\), last \(from 1 to 2\)"),
+    ],
+)
+def test_objects_and_variables_of_functions_are_observed(
+    tmp_path: Path, function: Callable[[Tensor], Tensor], message: str
+) -> None:
+    for _ in range(2):  # the first export puts everything back
+        with pytest.raises(UnsupportedError, match=message):
+            sk.export(function, (torch.ones(3),), tmp_path / "x.sk")
+
+
+def test_a_tensor_that_an_object_writes_is_a_state(tmp_path: Path) -> None:
+    counter, eager, x = Counter(), Counter(), torch.ones(3)
+    with sk.load_model(sk.export(counter.write, (x,), tmp_path / "x.sk", cores=1)) as loaded:
+        assert loaded.states == ("total",)
+        assert all(torch.equal(loaded(x), eager.write(x)) for _ in range(3))
+    assert not counter.total.any()
