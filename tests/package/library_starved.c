@@ -130,7 +130,7 @@ static void close_promptly(const char* path, const char* file) {
     begin_busy();
     start = seconds();
     for (i = 0; i < 4; ++i) CHECK(destroy(context[i]) == SK_OK && close_model(model[i]) == SK_OK);
-    CHECK(seconds() - start < 6);
+    CHECK(seconds() - start < 3);
     CHECK(other_threads(0) > 0);
     CHECK(dlclose(library) == 0);
     end_busy();

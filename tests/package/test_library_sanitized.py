@@ -24,8 +24,8 @@ pytestmark = pytest.mark.conformance
 MUTATIONS = 1000
 
 
-def build(sanitizer: str, folder: Path) -> Path:
-    """library_processes.c with all of the library in it; skips where the compiler lacks the sanitizer."""
+def build(sanitizer: str, folder: Path, program_source: Path = PROGRAM) -> Path:
+    """A test program with all of the library in it; skips where the compiler lacks the sanitizer."""
     cxx, output = find_toolchain().cxx, folder / f"program_{sanitizer.replace(',', '_')}"
     flags = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-g", "-O1")
     try:
@@ -42,7 +42,7 @@ def build(sanitizer: str, folder: Path) -> Path:
         text=text,
     )
     run(
-        [*cxx, *flags, f"-I{INCLUDE}", *C99, "-Wno-unknown-pragmas", "-c", str(PROGRAM), "-o", str(program)],
+        [*cxx, *flags, f"-I{INCLUDE}", *C99, "-Wno-unknown-pragmas", "-c", str(program_source), "-o", str(program)],
         what="the program",
     )
     run([*cxx, *flags, str(library), str(program), "-rdynamic", "-ldl", "-lpthread", "-o", str(output)], what="linking")
@@ -120,4 +120,13 @@ def test_threads_have_no_data_race(tmp_path: Path) -> None:
     program = build("thread", tmp_path)
     package = write_package(tmp_path / "hand_made.sk", flags=("-fsanitize=thread", "-g"))
     for mode in ("parallel", "steady", "busy"):
+        runs_silently(program, mode, package)
+
+
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_threads_that_close_what_others_use_touch_no_memory_that_is_given_back(sanitizer: str, tmp_path: Path) -> None:
+    program = build(sanitizer, tmp_path, PROGRAM.with_name("library_races.c"))
+    flags = ("-fsanitize=thread", "-g") if sanitizer == "thread" else ()
+    package = write_package(tmp_path / "hand_made.sk", flags=flags)
+    for mode in ("close", "destroy", "cancel"):
         runs_silently(program, mode, package)

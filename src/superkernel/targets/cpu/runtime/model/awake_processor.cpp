@@ -29,10 +29,11 @@ std::vector<MemoryRange> unless_large(std::vector<MemoryRange> ranges) {
 
 AwakeProcessor::AwakeProcessor(std::vector<MemoryRange> memory) : memory_(unless_large(std::move(memory))) {}
 
-// The priority is for good: without a privilege a thread cannot raise it again.
+// The priority is for good: without a privilege a thread cannot raise it again. It must hold no lock meanwhile for which
+// others would wait until it gets some time: pthread_setschedparam holds the thread's.
 void AwakeProcessor::run() {
     const sched_param lowest{};
-    if (pthread_setschedparam(pthread_self(), SCHED_IDLE, &lowest) != 0) return;
+    if (sched_setscheduler(0, SCHED_IDLE, &lowest) != 0) return;
     int here = kNone;
     uint64_t seen = now_ns(), touched = 0, moved = 0;
     while (!ending_.load(std::memory_order_relaxed)) {
