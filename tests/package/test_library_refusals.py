@@ -243,8 +243,9 @@ def test_a_damaged_package_is_refused(tmp_path: Path, damage: str) -> None:
     edit, status, words = DAMAGES[damage]
     folder = write_package(tmp_path / "damaged.sk")
     edit(folder)
-    with refused(status, *words):
+    with refused(status, *words) as refusal:
         OpenedModel(folder)
+    assert str(folder) in refusal.value.sentence, "the package is named"
 
 
 @pytest.mark.parametrize(

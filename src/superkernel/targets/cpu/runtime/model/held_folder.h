@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <string>
+
 #include "failure.h"
 
 namespace sk::model {
@@ -33,6 +35,12 @@ class HeldFolder {
     const int folder_;
 };
 
+// The failure with the path of the package in its sentence.
+inline Failure naming(const char* path, const Failure& failure) {
+    if (failure.sentence.find(path) != std::string::npos) return failure;
+    return {failure.status, "the package '" + std::string(path) + "': " + failure.sentence};
+}
+
 // What `read` returns: it is called anew where an export has put another folder in the place of the one that it reads.
 template <typename Read>
 auto read_one_folder(const char* path, const Read& read) {
@@ -41,8 +49,8 @@ auto read_one_folder(const char* path, const Read& read) {
         try {
             auto found = read();
             if (held.is_in_place()) return found;
-        } catch (const Failure&) {
-            if (held.is_in_place()) throw;
+        } catch (const Failure& failure) {
+            if (held.is_in_place()) throw naming(path, failure);
         }
     }
     fail(SK_ERROR_IO, "the package '%s' was replaced %d times while it was read; open it again", path, kMostFoldersRead);
