@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import superkernel as sk
 from superkernel.errors import BuildError, SuperKernelError, UnsupportedError
 from superkernel.package.checksums import read_checksums
 from superkernel.package.differences import compare_packages
-from superkernel.package.library_functions import loaded_library
+from superkernel.package.library_functions import LibraryFunctions, loaded_library
 from superkernel.package.summary import summarise, verify
 
 WEIGHTS = "weights.safetensors"
@@ -184,6 +185,13 @@ def test_a_changed_library_is_not_loaded(package: Path, monkeypatch: pytest.Monk
     write_sums(package)
     with pytest.raises(BuildError, match=r"libsuperkernel\.so\.1 cannot be loaded"):
         sk.load_model(package)
+
+
+def test_a_library_on_a_file_system_without_code(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (package / "lib/libsuperkernel.so.1").write_bytes(b"no library")
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_NOEXEC))
+    with pytest.raises(BuildError, match="its file system is mounted noexec: copy the package to another one"):
+        LibraryFunctions(package / "lib/libsuperkernel.so.1")
 
 
 def test_info_verify_and_diff_load_no_code(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

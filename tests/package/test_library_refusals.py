@@ -119,6 +119,18 @@ def first_plan(fields: Manifest) -> Manifest:
     return found
 
 
+def code(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    """The object is another one, as checksums.json says."""
+
+    def edit(folder: Path) -> None:
+        raw = (folder / OBJECT).read_bytes()
+        (folder / OBJECT).unlink()
+        (folder / OBJECT).write_bytes(change(raw))
+        write_checksums(folder)
+
+    return edit
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], object], str, tuple[str, ...]]] = {
     "another format": (edit_manifest(lambda m: m.update(format="zip")), "NOT_A_PACKAGE", ("is not a package",)),
     "a newer version": (edit_manifest(lambda m: m.update(version=2)), "VERSION", ("newer SuperKernel", "update")),
@@ -220,6 +232,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str, tuple[str, ...]]] = {
         header(lambda h: h["w"].update(data_offsets=[16, 48])), "CORRUPT", ("w.data_offsets", "not between")
     ),
     "a weight whose shape is not its size": (header(lambda h: h["w"].update(shape=[9])), "CORRUPT", ("contradict",)),
+    "code that is cut short": (code(lambda raw: raw[:5000]), "LOAD", (OBJECT, "is cut short")),
+    "a text as code": (code(lambda raw: b"text" * 100), "LOAD", (OBJECT, "invalid ELF header")),
     "an unknown dtype": (header(lambda h: h["w"].update(dtype="F8")), "CORRUPT", ("F8",)),
 }  # fmt: skip
 
@@ -229,8 +243,9 @@ def test_a_damaged_package_is_refused(tmp_path: Path, damage: str) -> None:
     edit, status, words = DAMAGES[damage]
     folder = write_package(tmp_path / "damaged.sk")
     edit(folder)
-    with refused(status, *words):
+    with refused(status, *words) as refusal:
         OpenedModel(folder)
+    assert str(folder) in refusal.value.sentence, "the package is named"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from superkernel.errors import BuildError
+from superkernel.package import writer
 from superkernel.package.file_names import CHECKSUMS, WEIGHTS
 from superkernel.package.manifest import Manifest, read_manifest
 from superkernel.package.weights_file import StoredTensor, write_weights
@@ -103,10 +104,23 @@ def test_an_interrupt_leaves_the_old_package(tmp_path: Path, monkeypatch: pytest
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", interrupted)
+    monkeypatch.setattr(writer, "_exchange", lambda folder, path: False)  # as on file systems that cannot
     with pytest.raises(KeyboardInterrupt):
         write_package(package, PackageContents(replace(MANIFEST, name="second"), {}), overwrite=True)
     assert read_manifest(package).name == "tiny"
     assert [path.name for path in tmp_path.iterdir()] == ["a.sk"]
+
+
+def test_a_package_is_replaced_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = write_package(tmp_path / "a.sk", PackageContents(MANIFEST, {}))
+    (tmp_path / "left").mkdir()
+    (tmp_path / "right").mkdir()
+    if not writer._exchange(tmp_path / "left", tmp_path / "right"):
+        pytest.skip("this file system cannot exchange folders")
+    monkeypatch.setattr(Path, "rename", None)
+    write_package(package, PackageContents(replace(MANIFEST, name="second"), {}), overwrite=True)
+    assert read_manifest(package).name == "second"
+    assert {path.name for path in tmp_path.iterdir()} == {"a.sk", "left", "right"}
 
 
 def test_a_failure_leaves_the_old_package(tmp_path: Path) -> None:

@@ -134,9 +134,13 @@ def _install(environment: BuildEnvironment, folder: Path, shared: Path, static: 
         texts = {here.pkg_config / name: text for name, text in _pkg_config_files(environment).items()}
         texts |= {here.cmake / name: text for name, text in _cmake_files().items()}
         for path, text in texts.items():
-            _put(path, lambda fresh, text=text: fresh.write_text(text))
+            _put(path, partial(_write_text, text))
     except OSError as reason:
         raise BuildError(f"the build environment cannot be installed in {folder}: {reason}") from reason
+
+
+def _write_text(text: str, path: Path) -> None:
+    path.write_text(text)
 
 
 def _put(path: Path, write: Callable[[Path], object]) -> None:

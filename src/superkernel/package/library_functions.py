@@ -142,7 +142,9 @@ class LibraryFunctions:
         try:
             self._library = ctypes.CDLL(str(path))
         except OSError as reason:
-            raise BuildError(f"{path} cannot be loaded: {reason}") from reason
+            noexec = os.path.exists(path) and os.statvfs(path).f_flag & os.ST_NOEXEC
+            hint = "; its file system is mounted noexec: copy the package to another one" if noexec else ""
+            raise BuildError(f"{path} cannot be loaded: {reason}{hint}") from reason
         self.path = path
         self._last_error = self._function("sk_last_error", c_char_p)
         self.version = _text(self._function("sk_version", c_char_p)())

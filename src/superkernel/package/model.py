@@ -14,6 +14,7 @@ from .checksums import check_files, read_checksums
 from .file_names import is_torch_file
 from .library_functions import WAIT_POLICIES, loaded_library
 from .model_context import ModelContext
+from .one_folder import read_one_folder
 from .opened_package import OpenedPackage, PackageSettings
 from .torch_model import TorchModel, load_torch_model
 
@@ -68,6 +69,10 @@ def load_model(
 
 
 def _load(folder: Path, settings: PackageSettings, verify: bool = False) -> LoadedModel | TorchModel:
+    return read_one_folder(folder, partial(_load_folder, folder, settings, verify))
+
+
+def _load_folder(folder: Path, settings: PackageSettings, verify: bool) -> LoadedModel | TorchModel:
     files = read_checksums(folder)
     if verify:
         check_files(folder, files, everything=True)

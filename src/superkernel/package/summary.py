@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..errors import BuildError, GraphError
 from .checksums import FileSum, check_files, is_relative_path, read_checksums
 from .file_names import WEIGHTS
 from .manifest import Manifest, PackagedShape, PackagedTensor, read_manifest
+from .one_folder import read_one_folder
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,10 @@ class PackageSummary:
 
 def summarise(folder: Path) -> PackageSummary:
     """Reads the manifest and the list of files; a BuildError where one of them cannot be what was exported."""
+    return read_one_folder(folder, partial(_summarise, folder))
+
+
+def _summarise(folder: Path) -> PackageSummary:
     files = read_checksums(folder)
     try:
         manifest = read_manifest(folder)
@@ -87,8 +93,12 @@ def summarise(folder: Path) -> PackageSummary:
 
 def verify(folder: Path) -> PackageSummary:
     """Compares every file with its checksum, and the manifest with the files; loads no code."""
-    check_files(folder, read_checksums(folder), everything=True)
-    return summarise(folder)
+
+    def compare() -> PackageSummary:
+        check_files(folder, read_checksums(folder), everything=True)
+        return _summarise(folder)
+
+    return read_one_folder(folder, compare)
 
 
 def _check_objects(summary: PackageSummary) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import hashlib
 import json
@@ -20,6 +21,7 @@ from .manifest import Manifest, read_manifest
 from .weights_file import StoredTensor, write_weights
 
 _READ_BYTES = 1 << 20
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _put_in_place(folder: Path, path: Path, replaced: Path) -> None:
     """A package that is there comes back if the new one does not get its place."""
+    if path.exists() and _exchange(folder, path):
+        return
     try:
         if path.exists():
             path.rename(replaced)
@@ -73,6 +77,15 @@ def _put_in_place(folder: Path, path: Path, replaced: Path) -> None:
         if replaced.exists() and not path.exists():
             replaced.rename(path)
         raise
+
+
+def _exchange(folder: Path, path: Path) -> bool:
+    """Whether both have changed places, at once, so that there is always a package; not all file systems can."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    if rename is None:
+        return False
+    names = [ctypes.c_char_p(os.fsencode(name)) for name in (folder, path)]
+    return int(rename(_HERE, names[0], _HERE, names[1], ctypes.c_uint(_EXCHANGE))) == 0
 
 
 def check_free(path: Path, overwrite: bool) -> None:

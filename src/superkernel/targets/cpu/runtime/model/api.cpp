@@ -3,6 +3,7 @@
 
 #include "failure.h"
 #include "handles.h"
+#include "held_folder.h"
 #include "package_folder.h"
 
 using namespace sk::model;
@@ -22,7 +23,10 @@ const char* sk_version(void) { return SK_LIBRARY_VERSION; }
 sk_status sk_package_verify(const char* path) {
     return guarded([&] {
         require(path, "path");
-        PackageFolder(path).check_all();
+        read_one_folder(path, [&] {
+            PackageFolder(path).check_all();
+            return SK_OK;
+        });
     });
 }
 
@@ -34,7 +38,8 @@ sk_status sk_model_open_with(const char* path, const sk_options* options, sk_mod
         require(model, "model");
         *model = nullptr;
         check_forks_are_watched();
-        *model = add_handle(std::make_unique<OpenModel>(path, ModelOptions::read(options)));
+        const ModelOptions wanted = ModelOptions::read(options);
+        *model = add_handle(read_one_folder(path, [&] { return std::make_unique<OpenModel>(path, wanted); }));
     });
 }
 

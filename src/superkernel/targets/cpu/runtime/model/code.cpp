@@ -2,13 +2,16 @@
 #include "code.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 #include <atomic>
 
 #include "failure.h"
 #include "loader_turn.h"
+#include "object_file.h"
 #include "package_folder.h"
 
 namespace sk::model {
@@ -26,6 +29,9 @@ std::string fresh_spelling(const std::string& path) {
 }  // namespace
 
 SharedObject::SharedObject(const std::string& path, const std::string& relative) : relative_(relative) {
+    if (machine_of(path) != EM_NONE && !is_complete(path)) {
+        fail(SK_ERROR_LOAD, "the code '%s' of the package is cut short; export the package again", relative.c_str());
+    }
     const LoaderTurn turn;
     handle_ = dlopen(fresh_spelling(path).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle_ != nullptr) {
@@ -33,8 +39,11 @@ SharedObject::SharedObject(const std::string& path, const std::string& relative)
         return;
     }
     const char* const reason = dlerror();
-    fail(SK_ERROR_LOAD, "the code '%s' of the package cannot be loaded: %s", relative.c_str(),
-         reason == nullptr ? "no reason given" : reason);
+    struct statvfs system;
+    const bool noexec = statvfs(path.c_str(), &system) == 0 && (system.f_flag & ST_NOEXEC) != 0;
+    fail(SK_ERROR_LOAD, "the code '%s' of the package cannot be loaded: %s%s", relative.c_str(),
+         reason == nullptr ? "no reason given" : reason,
+         noexec ? "; its file system is mounted noexec: copy the package to another one" : "");
 }
 
 SharedObject::~SharedObject() {

@@ -2,14 +2,13 @@
 #include "instruction_sets.h"
 
 #include <elf.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <set>
 #include <sstream>
 
 #include "failure.h"
+#include "object_file.h"
 #include "processor_flags.h"
 
 namespace sk::model {
@@ -40,11 +39,8 @@ constexpr int kMachine = EM_NONE;
 
 // Whether the file is code for this architecture, by its ELF header. What is no ELF file, the loader refuses.
 bool is_for_this_architecture(const std::string& path) {
-    Elf64_Ehdr header;
-    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    const bool complete = file >= 0 && read(file, &header, sizeof header) == ssize_t(sizeof header);
-    if (file >= 0) close(file);
-    return !complete || kMachine == EM_NONE || header.e_machine == kMachine;
+    const int found = machine_of(path);
+    return found == EM_NONE || kMachine == EM_NONE || found == kMachine;
 }
 
 // What the processor lacks for code of this instruction set, one after the other; empty: it can run it.
