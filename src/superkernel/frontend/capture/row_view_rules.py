@@ -8,7 +8,7 @@ import sympy
 
 from .row_layouts import OpCall, RowLayout, RowsMix, Rule, Shape, expression
 
-_END = 2**62  # slices without an end have one beyond every size
+NO_END = 2**62  # slices without an end have one beyond every size
 
 
 def _viewed(call: OpCall) -> RowLayout:
@@ -126,7 +126,7 @@ def _sliced(call: OpCall) -> RowLayout:
         if call.counts_rows(end):
             raise RowsMix("it computes with the number of rows")
         return layout
-    to_end = end is None or (isinstance(end, int) and end >= _END)
+    to_end = end is None or (isinstance(end, int) and end >= NO_END)
     to_end = to_end or expression(end) == call.shape(call.arguments["self"])[dimension]
     if not to_end or call.arguments.get("start") not in (None, 0) or call.arguments.get("step", 1) != 1:
         raise RowsMix("it takes rows by their position")
