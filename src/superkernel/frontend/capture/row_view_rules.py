@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import sympy
+import torch
 
 from .row_layouts import OpCall, RowLayout, RowsMix, Rule, Shape, expression
 
@@ -116,7 +117,8 @@ def _ranged(call: OpCall) -> RowLayout | None:
     if layout is None:
         return None
     start, step = (expression(call.arguments.get(name, default)) for name, default in (("start", 0), ("step", 1)))
-    return RowLayout(layout.dim, layout.outer, layout.inner, (start, step, layout.inner) == (0, 1, 1))
+    is_exact = call.node.meta["val"].dtype in (torch.int32, torch.int64)  # others have no number for every row
+    return RowLayout(layout.dim, layout.outer, layout.inner, is_exact and (start, step, layout.inner) == (0, 1, 1))
 
 
 def _sliced(call: OpCall) -> RowLayout:

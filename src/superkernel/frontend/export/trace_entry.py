@@ -1,4 +1,4 @@
-"""frontend.export.trace_entry: a module and its program of torch.export -> a graph of plain operators and its inputs."""
+"""frontend.export.trace_entry: a module and its program of torch.export -> a graph of plain operators, its inputs."""
 
 from __future__ import annotations
 
