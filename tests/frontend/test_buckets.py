@@ -93,6 +93,21 @@ def test_dimensions_that_are_symbolic_already_get_buckets(dynamic: bool | None) 
         assert report.graphs == 1
 
 
+def test_numbers_that_are_computed_from_sizes_are_those_of_the_call() -> None:
+    def model(x: Tensor) -> Any:
+        rows = x.shape[0]
+        return x + 1, rows > 5, rows // 2, rows % 4, -rows, x.numel()
+
+    function = compiled(model, fullgraph=True, buckets={"x": {0: BATCH}})
+    with collecting() as report:
+        for size in (3, 5, 6, 12, 7):
+            x = torch.randn(size, 8)
+            found, wanted = function(x), model(x)
+            assert_close(found[0], wanted[0])
+            assert found[1:] == wanted[1:] and [type(value) for value in found] == [type(value) for value in wanted]
+        assert report.graphs == 1
+
+
 def test_arguments_have_the_names_of_the_signature() -> None:
     """Whatever a decorator calls them, and however they are passed."""
 
@@ -248,6 +263,10 @@ REFUSED: dict[str, tuple[Any, int, Any, type, tuple[str, ...]]] = {
     ),
     "view of another type": (
         lambda x: x.view(torch.int32), 1, {"x": {0: BATCH}}, UnsupportedError, ("with another element type",)
+    ),
+    "as many rows of a table": (
+        lambda x: x + TABLE[: x.shape[0]], 1, {"x": {0: BATCH}}, UnsupportedError,
+        ("argument 'x', dimension 0 ('batch') cannot have buckets", "torch cannot trace the model for any size of it"),
     ),
     "views of one result": (
         lambda x: (y := x.T.contiguous(), y.view(-1)), 1, {"x": {0: BATCH}}, UnsupportedError,

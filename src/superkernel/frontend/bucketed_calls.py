@@ -17,7 +17,7 @@ from torch._guards import CompileContext, compile_context
 
 from ..model.dim import Dim
 
-SizeFunction = Callable[..., tuple[int, ...]]  # of the size of every Dim
+SizeFunction = Callable[..., tuple[Any, ...]]  # of the size of every Dim
 
 
 @dataclass(frozen=True)

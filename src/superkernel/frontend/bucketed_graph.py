@@ -15,6 +15,8 @@ from torch._dynamo.source import ConstantSource
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from ..errors import UnsupportedError
 from .aot import captured_graph
@@ -90,7 +92,13 @@ def _prove(
         for node, value in zip(placeholders, inputs, strict=True)
     ]
     what = dims[0].what
-    traced, metadata = captured_graph(module, examples, fake_mode, kept_operators)
+    try:
+        traced, metadata = captured_graph(module, examples, fake_mode, kept_operators)
+    except (RuntimeError, ValueError, TypeError, LookupError) as reason:
+        raise UnsupportedError(
+            f"super_kernel_scope: {what} cannot have buckets: torch cannot trace the model for any size of it: "
+            f"{str(reason).strip().splitlines()[0]}: leave this dimension out of buckets"
+        ) from reason
     for index in bucketed:
         if metadata.input_info[index].mutates_data or metadata.input_info[index].mutates_metadata:
             raise UnsupportedError(
@@ -128,9 +136,8 @@ def _symbolic_example(
 
 
 def _evaluated(size: sympy.Expr, values: Mapping[sympy.Symbol, Any]) -> Any:
-    if size.free_symbols.isdisjoint(values):
-        return int(size)
-    return sympy.lambdify(list(values), size, "math")(*values.values())
+    """With the arithmetic of Python, whose quotients and remainders are functions of torch in expressions."""
+    return sympy_interp(PythonReferenceAnalysis, dict(values), size)
 
 
 def _fake_copy(value: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:
@@ -197,8 +204,13 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 def _function(sizes: Sequence[sympy.Expr], dims: Sequence[SymbolicDim]) -> SizeFunction:
     """A function of the size of every Dim."""
-    compute = sympy.lambdify([dim.symbol for dim in dims], tuple(sizes), "math")
-    return lambda *values: tuple(int(size) for size in compute(*values))
+    symbols = [dim.symbol for dim in dims]
+
+    def compute(*values: int) -> tuple[Any, ...]:
+        known = dict(zip(symbols, values, strict=True))
+        return tuple(_evaluated(size, known) for size in sizes)
+
+    return compute
 
 
 def _output_specs(
@@ -215,7 +227,7 @@ def _output_specs(
     storages = {index: _storage(placeholders[index].meta["example_value"]) for index in inputs}
     specs: list[OutputSpec] = []
     for place, example in enumerate(examples):
-        if isinstance(example, torch.SymInt):
+        if isinstance(example, torch.SymInt | torch.SymFloat | torch.SymBool):
             specs.append(OutputSpec(number=_function([expression(example)], dims)))
             continue
         if not isinstance(example, torch.Tensor):

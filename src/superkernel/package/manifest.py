@@ -197,7 +197,7 @@ class PackagedCopy:
 
 @dataclass(frozen=True)
 class PackagedBucket:
-    """A dimension that is padded with zeros up to `size`: (index, axis) of the inputs, and of the outputs to cut."""
+    """A dimension that is padded with its rows up to `size`: (index, axis) of the inputs, and of the outputs to cut."""
 
     name: str
     size: int

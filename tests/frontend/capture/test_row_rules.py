@@ -24,6 +24,7 @@ ROWS = 1009
 put = torch.ops.aten.index_put
 N, BUCKET = 3, 5
 TABLE = torch.randn(11, 6)
+BIG = torch.randn(2000, 6)
 WEIGHT = torch.randn(6, 4)
 
 
@@ -164,6 +165,13 @@ MIXED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], Sequence[int | None
         [0],
         "position in memory",
     ),
+    "rows by their numbers in a narrow type": (
+        lambda x: x[torch.arange(x.shape[0], dtype=torch.int8).long()],
+        [X],
+        [0],
+        "takes rows by an index",
+    ),
+    "as many rows of a table": (lambda x: x + BIG[: x.shape[0]], [X], [0], "computes with the number of rows"),
     "any row": (lambda x: torch.where((x > 0).any(), x, -x), [X], [0], "reduces over the rows"),
     "padded rows": (lambda x: F.pad(x, (0, 0, 1, 0)), [X], [0], "pads the rows"),
     "random numbers": (lambda x: x + torch.rand_like(x), [X], [0], "random numbers"),

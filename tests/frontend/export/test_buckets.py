@@ -13,6 +13,7 @@ import superkernel as sk
 from superkernel.errors import OptionError, UnsupportedError
 from superkernel.frontend.export.entry_buckets import prove_buckets, with_rows
 from superkernel.frontend.export.entry_requests import entry_requests
+from superkernel.frontend.export.trace_entry import export_program
 from superkernel.package.manifest import read_manifest
 
 BATCH = sk.Dim("batch", buckets=(1, 4))
@@ -31,8 +32,9 @@ def test_inputs_and_outputs_with_rows_are_found() -> None:
     (request,) = entry_requests(scores, ARGUMENTS, BUCKETS)
     rows = prove_buckets(request, ("aten::mm",))
     assert (rows.name, rows.inputs, rows.outputs) == ("batch", ((0, 0), (1, 0)), ((0, 1), (1, 0)))
-    assert rows.of_size(4).size == 4
     assert [value.shape for value in with_rows(request, 4)] == [(4, 8), (4,), (5, 8)]
+    bucket = rows.of_program(export_program(request.module, with_rows(request, 4), request.name), 4)
+    assert (bucket.size, bucket.inputs, bucket.outputs) == (4, rows.inputs, rows.outputs)
 
 
 def by_heads(x: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -142,6 +144,76 @@ def test_rows_that_mix_are_refused(tmp_path: Path, model: Any, message: str) -> 
     with pytest.raises(UnsupportedError, match=message):
         sk.export(model, (torch.ones(3, 8),), tmp_path / "x.sk", buckets={"x": {0: BATCH}})
     assert not list(tmp_path.iterdir())
+
+
+def squeezed(x: Tensor) -> Tensor:
+    return (x * 2).squeeze()
+
+
+def branches(x: Tensor) -> Tensor:
+    return x * 2 if x.shape[0] == 1 else x * 3
+
+
+def by_type(x: Tensor) -> Tensor:
+    """torch.export passes a number that is no int where a size is dynamic."""
+    return x - x.mean(0) if isinstance(x.shape[0], int) else x
+
+
+def counts(x: Tensor) -> tuple[Tensor, int]:
+    return x * 2, x.shape[0] + 1
+
+
+def many(x: Tensor) -> tuple[Tensor, bool]:
+    return x * 2, x.shape[0] > 2
+
+
+def names(x: Tensor) -> tuple[Tensor, str]:
+    return x * 2, str(x.shape[0])
+
+
+@pytest.mark.parametrize(
+    ("model", "buckets", "message"),
+    [
+        (squeezed, (4,), r"something else for 1 row than for other numbers \(.*squeeze\(\)\): give it a bucket of 1"),
+        (branches, (4,), "something else for 1 row than for other numbers"),
+        (by_type, (1, 4), "something else for 4 rows than for other numbers"),
+        (names, (1, 4), "something else for 4 rows than for other numbers"),
+        (counts, (4,), "output 'output_1' is a number that is computed from the number of rows"),
+        (many, (4,), "output 'output_1' is a number that is computed from the number of rows"),
+    ],
+)
+def test_a_model_that_computes_something_else_for_some_sizes_is_refused(
+    tmp_path: Path, model: Any, buckets: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        sk.export(model, (torch.ones(3, 8),), tmp_path / "x.sk", buckets={"x": {0: sk.Dim("batch", buckets)}})
+
+
+@pytest.mark.parametrize("model", [squeezed, branches])
+def test_a_bucket_of_one_row_may_have_another_program(tmp_path: Path, model: Any) -> None:
+    """Its calls are not padded."""
+    path = sk.export(model, (torch.ones(3, 8),), tmp_path / "x.sk", buckets={"x": {0: BATCH}}, cores=1)
+    with sk.load_model(path) as loaded:
+        for rows in (1, 2, 4):
+            x = torch.randn(rows, 8)
+            assert loaded(x).equal(model(x))
+
+
+def indexed(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Slices of everything, which torch.export leaves out where the number of rows is known, and views of one row."""
+    return x[:, None, 1:] * torch.ones(4, 7), x[:, :0]
+
+
+@pytest.mark.parametrize("model", [indexed, by_heads])
+def test_programs_that_differ_in_sizes_alone_are_the_same(model: Any) -> None:
+    arguments = ARGUMENTS[:1] if model is indexed else ARGUMENTS[:2]
+    (request,) = entry_requests(
+        model, arguments, {name: {0: sk.Dim("batch", (4, 16))} for name in ("x", "ids")[: len(arguments)]}
+    )
+    rows = prove_buckets(request, ())
+    for size in (4, 16):
+        program = export_program(request.module, with_rows(request, size), request.name)
+        assert rows.of_program(program, size).outputs == rows.outputs
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,8 @@ class OpCall:
             if node not in allowed:
                 raise RowsMix(f"argument {self._name_of(node)!r} depends on the rows")
         found = [layout for value in allowed if (layout := self.layout(value)) is not None]
+        if not found:
+            raise RowsMix("it computes with the number of rows")
         if any(not layout.same_rows(found[0]) for layout in found):
             raise RowsMix("its arguments have their rows in different places")
         return found[0]

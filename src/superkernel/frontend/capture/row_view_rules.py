@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import sympy
+import torch
 
 from .row_layouts import OpCall, RowLayout, RowsMix, Rule, Shape, expression
 
-_END = 2**62  # slices without an end have one beyond every size
+NO_END = 2**62  # slices without an end have one beyond every size
 
 
 def _viewed(call: OpCall) -> RowLayout:
@@ -116,7 +117,8 @@ def _ranged(call: OpCall) -> RowLayout | None:
     if layout is None:
         return None
     start, step = (expression(call.arguments.get(name, default)) for name, default in (("start", 0), ("step", 1)))
-    return RowLayout(layout.dim, layout.outer, layout.inner, (start, step, layout.inner) == (0, 1, 1))
+    is_exact = call.node.meta["val"].dtype in (torch.int32, torch.int64)  # others have no number for every row
+    return RowLayout(layout.dim, layout.outer, layout.inner, is_exact and (start, step, layout.inner) == (0, 1, 1))
 
 
 def _sliced(call: OpCall) -> RowLayout:
@@ -126,7 +128,7 @@ def _sliced(call: OpCall) -> RowLayout:
         if call.counts_rows(end):
             raise RowsMix("it computes with the number of rows")
         return layout
-    to_end = end is None or (isinstance(end, int) and end >= _END)
+    to_end = end is None or (isinstance(end, int) and end >= NO_END)
     to_end = to_end or expression(end) == call.shape(call.arguments["self"])[dimension]
     if not to_end or call.arguments.get("start") not in (None, 0) or call.arguments.get("step", 1) != 1:
         raise RowsMix("it takes rows by their position")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sympy
 import torch
 from torch._subclasses import FakeTensorMode
+from torch.export import ExportedProgram
+from torch.export.graph_signature import TensorArgument
 from torch.fx import GraphModule
 
 from ...errors import OptionError, UnsupportedError
@@ -21,6 +23,7 @@ from ..capture.row_rules import find_rule
 from ..settings import BucketedDimension
 from .entry_requests import EntryRequest
 from .returned_values import returned_values
+from .same_program import ProgramCall, first_difference, program_calls
 from .trace_entry import export_program, input_specs, is_user_input, keep_gradients, placeholder_examples
 
 _VARIABLE = inspect.Parameter.VAR_POSITIONAL
@@ -34,9 +37,30 @@ class BucketedEntry:
     name: str  # of the dimension
     inputs: tuple[tuple[int, int], ...]
     outputs: tuple[tuple[int, int], ...]
+    calls: Mapping[int, tuple[ProgramCall, ...]]  # of the program whose rows do not mix, for each size of a program
+    what: str  # for messages
 
-    def of_size(self, size: int) -> PackagedBucket:
-        return PackagedBucket(self.name, size, self.inputs, self.outputs)
+    def of_program(self, program: ExportedProgram, size: int) -> PackagedBucket:
+        """The bucket that a program for one size is run for; refused if rows of that program may mix."""
+        difference = first_difference(self.calls[size], program_calls(program, size))
+        if difference is not None and size > 1:
+            raise self._other_program(size, difference, "let it compute the same for all sizes")
+        # calls of one row are not padded, and nothing is cut: that program may be another one
+        return PackagedBucket(self.name, size, self.inputs, self.outputs if difference is None else ())
+
+    def check_one_row(self, program: ExportedProgram) -> None:
+        """Where no bucket is for one row alone, a call of one row is padded to a larger one."""
+        difference = first_difference(self.calls[1], program_calls(program, 1))
+        if difference is not None:
+            raise self._other_program(1, difference, "give it a bucket of 1")
+
+    def _other_program(self, size: int, call: ProgramCall, advice: str) -> UnsupportedError:
+        rows = "1 row" if size == 1 else f"{size} rows"
+        where = f" ({call.line})" if call.line else ""
+        return UnsupportedError(
+            f"{self.what} cannot have buckets: the model computes something else for {rows} than for other "
+            f"numbers{where}: {advice}"
+        )
 
 
 def prove_buckets(request: EntryRequest, kept: Collection[str]) -> BucketedEntry:
@@ -45,6 +69,7 @@ def prove_buckets(request: EntryRequest, kept: Collection[str]) -> BucketedEntry
     size = torch.export.Dim(request.dim.name if request.dim.name.isidentifier() else "rows", min=2)
     args = with_rows(request, _EXAMPLE_ROWS)
     program = export_program(request.module, args, request.name, _dynamic_shapes(request, args, size))
+    calls = {rows: program_calls(program, rows) for rows in {1, *request.dim.buckets}}
     module = program.graph_module
     specs = input_specs(module.graph, program, request.name)
     unroll_recurrent(module)
@@ -65,13 +90,25 @@ def prove_buckets(request: EntryRequest, kept: Collection[str]) -> BucketedEntry
     first = metadata.num_mutated_inp_runtime_indices
     returned = returned_values(program, request.name)
     names = list(returned.names)
+    _check_tensors(program, returned.places, names, what)
     outputs = [layouts[first + place] for place in returned.places]
     user_inputs = [index for index, spec in enumerate(specs) if is_user_input(spec)]
-    return BucketedEntry(
+    bucketed = BucketedEntry(
         request.dim.name,
         tuple((user_inputs.index(index), axis) for index, axis in axes.items()),
         tuple((place, _axis(layout, name, what)) for place, (layout, name) in _with_rows(outputs, names)),
+        calls,
+        what,
     )
+    if 1 not in request.dim.buckets:
+        try:
+            one_row = export_program(request.module, with_rows(request, 1), request.name)
+        except (
+            UnsupportedError
+        ):  # the model does not run with one row: there is no result that another could differ from
+            return bucketed
+        bucketed.check_one_row(one_row)
+    return bucketed
 
 
 def with_rows(request: EntryRequest, rows: int) -> tuple[Any, ...]:
@@ -175,6 +212,15 @@ def _rows_symbol(traced: GraphModule, axes: dict[int, int], symbol: sympy.Symbol
     value = traced.graph.find_nodes(op="placeholder")[index].meta["val"]
     found = expression(value.shape[axis])
     return found if isinstance(found, sympy.Symbol) else symbol
+
+
+def _check_tensors(program: ExportedProgram, places: Sequence[int], names: Sequence[str], what: str) -> None:
+    for place, name in zip(places, names, strict=True):
+        if not isinstance(program.graph_signature.output_specs[place].arg, TensorArgument):
+            raise UnsupportedError(
+                f"{what} cannot have buckets: output {name!r} is a number that is computed from the number of rows: "
+                "leave it out, the caller knows that number"
+            )
 
 
 def _with_rows(layouts: list[RowLayout | None], names: list[str]) -> list[tuple[int, tuple[RowLayout, str]]]:

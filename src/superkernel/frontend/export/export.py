@@ -38,7 +38,7 @@ from .explain_package import explain_package
 from .library_entries import write_library_entries
 from .refusals import unfusible_error
 from .stored_weights import StoredWeights
-from .trace_entry import TracedEntry, share_states, trace_entry
+from .trace_entry import TracedEntry, export_program, share_states, trace_entry
 
 NATIVE = "native"
 LIBRARY = "library"
@@ -152,13 +152,14 @@ class Exporter:
         """The graphs of an entry, for each shape or bucket."""
         support = model_support_of(self.target)
         kept = find_lowering(support.kernel_language).kept_operators(support)
-        calls: Sequence[tuple[Any, ...]] = request.calls
+        sizes = request.dim.buckets if request.dim is not None else ()
+        rows = prove_buckets(request, kept) if sizes else None
+        calls = [with_rows(request, size) for size in sizes] or request.calls
+        programs = [export_program(request.module, call, request.name) for call in calls]
         found: Sequence[PackagedBucket | None] = [None] * len(calls)
-        if request.dim is not None:
-            rows = prove_buckets(request, kept)
-            calls = [with_rows(request, size) for size in request.dim.buckets]
-            found = [rows.of_size(size) for size in request.dim.buckets]
-        traced = [trace_entry(request.module, call, request.name, kept) for call in calls]
+        if rows is not None:
+            found = [rows.of_program(program, size) for program, size in zip(programs, sizes, strict=True)]
+        traced = [trace_entry(request.module, program, request.name, kept) for program in programs]
         _check_shapes(request.name, traced)
         return [
             TracedShape(name := request.name, launch := f"{name}_{number}", entry, bucket, _example(name, launch, call))

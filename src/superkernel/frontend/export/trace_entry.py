@@ -1,4 +1,4 @@
-"""frontend.export.trace_entry: a module and example inputs -> one graph of plain operators, and what its inputs are."""
+"""frontend.export.trace_entry: a module and its program of torch.export -> a graph of plain operators, its inputs."""
 
 from __future__ import annotations
 
@@ -115,9 +115,8 @@ def _exported(module: torch.nn.Module, args: tuple[Any, ...], entry: str, dynami
     return program
 
 
-def trace_entry(module: torch.nn.Module, args: tuple[Any, ...], entry: str, kept: Collection[str]) -> TracedEntry:
-    """`kept` operators are not decomposed."""
-    program = export_program(module, args, entry)
+def trace_entry(module: torch.nn.Module, program: ExportedProgram, entry: str, kept: Collection[str]) -> TracedEntry:
+    """`program`: the module for fixed shapes, which is changed; `kept` operators are not decomposed."""
     graph_module = program.graph_module
     specs = _with_paths(input_specs(graph_module.graph, program, entry), program, module)
     unroll_recurrent(graph_module)
