@@ -60,7 +60,7 @@ def assignments_as_writes(module: torch.nn.Module, entry: str) -> Iterator[None]
             setattr(inner, name, buffer)  # what torch.export takes for the new value
         return result
 
-    hooks = (module.register_forward_pre_hook(remember), module.register_forward_hook(write))
+    hooks = (module.register_forward_pre_hook(remember, prepend=True), module.register_forward_hook(write))
     try:
         yield
     finally:

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from ...errors import OptionError, UnsupportedError, nearest, shown
 from ...model.dim import Dim
+from ...model.json_value import as_line
 from ...model.options import Options
 from ...model.plain_values import checked_path, truth_value
 from ...package.file_names import packaged_library
@@ -35,6 +36,7 @@ from .compile_entry import CompiledEntry, UnfusibleOperators, compile_entry, mak
 from .entry_buckets import prove_buckets, with_rows
 from .entry_requests import EntryRequest, entry_requests
 from .explain_package import explain_package
+from .exported_program import check_other_calls
 from .library_entries import write_library_entries
 from .refusals import unfusible_error
 from .stored_weights import StoredWeights
@@ -96,6 +98,7 @@ def export(
     exporter = Exporter(target, packaging, sets, parsed, cores)
     with _TRACING, torch.inference_mode(False):  # in which Inductor fails where the model writes a buffer
         shapes = share_states([shape for request in requests for shape in exporter.trace(request)])
+        check_other_calls([shape.traced.call for shape in shapes])
         try:
             contents = exporter.compile(requests, shapes, _package_name(folder))
         except UnfusibleOperators as refused:
@@ -106,7 +109,7 @@ def export(
 
 
 def _package_name(folder: Path) -> str:
-    return folder.absolute().name.removesuffix(".sk") or "model"
+    return as_line(folder.absolute().name.removesuffix(".sk")) or "model"
 
 
 def _check_allow(allow: object) -> None:
