@@ -83,6 +83,13 @@ def trace_entry(module: torch.nn.Module, args: tuple[Any, ...], entry: str, kept
 def share_states(shapes: Sequence[Any]) -> list[Any]:
     """What one entry writes is a state in all entries, also in those that only read it."""
     states = {state.name: state for shape in shapes for state in shape.traced.states}
+    for shape in shapes:
+        for alias in shape.traced.call.aliases:
+            if alias.other in states:
+                raise UnsupportedError(
+                    f"entry {shape.entry!r}: the model assigns {alias.other!r}, which it writes, to its buffer "
+                    f"{alias.name!r}, and both are then one memory: assign a copy, as with .clone()"
+                )
     memory = {name: (shape.entry, tensor) for shape in shapes for name, tensor in shape.traced.memory.items()}
     for state in states:
         _, written = memory[state]
