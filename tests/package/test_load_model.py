@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import copy
 import gc
+import inspect
 import pickle
 import shutil
 import subprocess
@@ -25,6 +26,7 @@ from handmade_package import WEIGHT, change_manifest, write_handmade, write_sums
 import superkernel as sk
 from superkernel.errors import BuildError, LaunchError, OptionError
 from superkernel.package.array_values import place_number
+from superkernel.package.call_signature import call_signature
 from superkernel.package.library import library_path
 from superkernel.package.library_functions import ArrayType
 
@@ -55,6 +57,15 @@ def test_entries_are_attributes_and_forward_is_the_call(model: Any) -> None:
     assert model.forward.__doc__ == "x + y * w"
     assert "x: float32[2, 4]" in repr(model.forward)
     assert "rows" in dir(model)
+
+
+def test_inputs_are_the_signature(model: Any, tmp_path: Path) -> None:
+    with model.new_context() as context:
+        for call in (model, model.forward, context):
+            assert str(inspect.signature(call)) == "(x, y, *, out=None)"
+    assert str(inspect.signature(model.count)) == "(step, *, out=None)"
+    assert str(call_signature(["x", "out"])) == str(call_signature(["lambda"])) == "(*inputs, out=None)"
+    assert str(call_signature([])) == "(*, out=None)"
 
 
 def test_a_wrong_entry_names_the_nearest(model: Any) -> None:

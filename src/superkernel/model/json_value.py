@@ -16,9 +16,11 @@ from ..errors import BuildError, GraphError, SuperKernelError, nearest
 
 MAX_BYTES = 64 << 20
 _MAX_DIGITS = 40
+_WHOLE_END: int = 10**_MAX_DIGITS
 _MAX_TEXT = 4000  # no path is longer; and sizes written in it stay short enough for Python to print
 _SHOWN = 60
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_IN_NO_LINE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 class _UnportableNumber(Exception):
@@ -168,7 +170,7 @@ class JsonValue:
             raise self.error(f"{shown(self.value)} is not a string")
         if len(self.value) > _MAX_TEXT:
             raise self.error(f"the string has {len(self.value)} characters; at most {_MAX_TEXT} are allowed")
-        if bad := re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", self.value):
+        if bad := _IN_NO_LINE.search(self.value):
             raise self.error(f"{shown(self.value)} contains the character {bad[0]!r}")
         return self.value
 
@@ -190,6 +192,21 @@ class JsonValue:
 
     def texts(self) -> tuple[str, ...]:
         return tuple(item.text() for item in self.items())
+
+
+def is_line(text: str) -> bool:
+    """Whether `JsonValue.line` accepts it."""
+    return len(text) <= _MAX_TEXT and not _IN_NO_LINE.search(text)
+
+
+def as_line(text: str) -> str:
+    """The text as `JsonValue.line` accepts it."""
+    return _IN_NO_LINE.sub(" ", text)[:_MAX_TEXT].strip()
+
+
+def is_whole(number: int) -> bool:
+    """Whether a file can hold the number."""
+    return -_WHOLE_END < number < _WHOLE_END
 
 
 def shown(value: object) -> str:

@@ -21,6 +21,7 @@ ELEMENT_BYTES: Mapping[str, int] = {
     "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "int16": 2, "int32": 4, "int64": 8,
     "bool": 1,
 }  # fmt: skip
+MOST_DIMENSIONS = 16  # of a tensor
 _T = TypeVar("_T")
 
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from ..errors import LaunchError, nearest
 from .array_values import Array, empty_array, place_state
+from .call_signature import NO_SIGNATURE, call_signature
 from .checked_calls import EntryCalls
 from .library_functions import ArrayType, EntryDescription, ModelDescription
 from .opened_package import ContextHandle, OpenedPackage
@@ -49,6 +50,7 @@ class ModelEntry:
         _set_call(self, self.function)
         self.description: EntryDescription = calls.entry
         self.__doc__ = self.description.doc or None
+        self.__signature__ = call_signature([kind.name for kind in self.inputs])
 
     @property
     def name(self) -> str:
@@ -91,6 +93,7 @@ class ModelContext:
         only = next(iter(self._entries.values())) if len(self._entries) == 1 else None
         self._default = self._entries.get(DEFAULT_ENTRY, only)
         _set_call(self, self._no_default if self._default is None else self._default.function)
+        self.__signature__ = NO_SIGNATURE if self._default is None else self._default.__signature__
         for name, entry in self._entries.items():
             if not hasattr(type(self), name):  # found without `__getattr__`, which takes longer
                 self.__dict__.setdefault(name, entry)  # an entry never takes the place of an attribute

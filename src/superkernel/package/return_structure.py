@@ -11,7 +11,7 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-from ..model.json_value import JsonValue
+from ..model.json_value import JsonValue, is_line, is_whole
 
 Constant = None | bool | int | float | str
 Key = str | int  # of a dict
@@ -123,8 +123,13 @@ def _read(value: JsonValue, depth: int) -> ReturnStructure:
     return ReturnedContainer(kind, items, keys, name)
 
 
+def is_key(key: object) -> bool:
+    """Whether a package can store it as the key of a dict."""
+    return (type(key) is int and is_whole(key)) or (type(key) is str and is_line(key))
+
+
 def _key(value: JsonValue) -> Key:
-    return value.whole() if isinstance(value.value, int) else value.text()
+    return value.whole() if isinstance(value.value, int) else value.line()
 
 
 def is_record(name: str, keys: Sequence[Key]) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import BuildError, GraphError, LaunchError, UnsupportedError, nearest
 from ..runtime.submitted_launches import SubmittedLaunches
 from .array_values import PlacedArray, place_input
+from .call_signature import NO_SIGNATURE, call_signature
 from .checked_calls import in_order
 from .checksums import FileSum, check_files
 from .file_names import torch_file
@@ -81,6 +82,7 @@ class TorchEntry:
         self.description = description
         self.inputs, self.outputs = description.shapes[0].inputs, description.shapes[0].outputs
         self.__doc__ = description.doc or None
+        self.__signature__ = call_signature([kind.name for kind in self.inputs])
 
     def __call__(self, *arguments: Any, out: Any = None, **named: Any) -> Any:
         self._model.check_open()
@@ -142,6 +144,8 @@ class TorchModel:
         self._submitted = SubmittedLaunches(manifest.name)
         entries = self.description.entries
         self._entries = {entry.name: TorchEntry(self, torch, entry, compiled[entry.name]) for entry in entries}
+        has_default = len(self._entries) == 1 or DEFAULT_ENTRY in self._entries
+        self.__signature__ = self._default().__signature__ if has_default else NO_SIGNATURE
 
     @property
     def entries(self) -> Mapping[str, TorchEntry]:

@@ -7,6 +7,7 @@ between tensors is a tensor named padding.N.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -15,11 +16,18 @@ from typing import Any
 
 DATA_ALIGNMENT = 2 << 20
 TENSOR_ALIGNMENT = 64
+METADATA = "__metadata__"  # no tensor: what the writer of a file says about it
+PADDING = re.compile(r"padding\.[0-9]+")
 # element types -> their names in the format
 _NAMES = {
     "float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16", "int8": "I8", "uint8": "U8",
     "int16": "I16", "int32": "I32", "int64": "I64", "bool": "BOOL",
 }  # fmt: skip
+
+
+def is_reserved(name: str, dtype: str) -> bool:
+    """Whether the format, or this file, means something else by a tensor of that name."""
+    return name == METADATA or (dtype == "uint8" and PADDING.fullmatch(name) is not None)
 
 
 @dataclass(frozen=True)

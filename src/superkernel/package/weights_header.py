@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import BuildError, shown
+from .weights_file import METADATA, PADDING
 
-_PADDING = re.compile(r"padding\.[0-9]+")
 _MOST_HEADER_BYTES = 100 << 20
 
 
@@ -42,8 +41,8 @@ def read_weights_header(path: Path) -> Mapping[str, StoredRange]:
     if not isinstance(header, dict):
         raise BuildError(f"{path} is no safetensors file: its header is no object")
     data = 8 + length
-    tensors = {name: _range(path, name, value, data, size) for name, value in header.items() if name != "__metadata__"}
-    return {name: stored for name, stored in tensors.items() if stored.dtype != "U8" or not _PADDING.fullmatch(name)}
+    tensors = {name: _range(path, name, value, data, size) for name, value in header.items() if name != METADATA}
+    return {name: stored for name, stored in tensors.items() if stored.dtype != "U8" or not PADDING.fullmatch(name)}
 
 
 def _range(path: Path, name: str, value: Any, data: int, size: int) -> StoredRange:

@@ -13,7 +13,7 @@ import superkernel as sk
 from superkernel.errors import OptionError, UnsupportedError
 from superkernel.frontend.export.entry_buckets import prove_buckets, with_rows
 from superkernel.frontend.export.entry_requests import entry_requests
-from superkernel.frontend.export.trace_entry import export_program
+from superkernel.frontend.export.exported_program import export_program
 from superkernel.package.manifest import read_manifest
 
 BATCH = sk.Dim("batch", buckets=(1, 4))

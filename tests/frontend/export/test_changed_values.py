@@ -91,7 +91,7 @@ class Changing(nn.Module):
         return self.missing * 2
 
     def keeps(self, x: Tensor) -> Tensor:
-        self.kept = x * 2
+        self.kept = getattr(self, "kept", 0) + x
         return self.kept + 1
 
 
@@ -184,3 +184,56 @@ def test_a_tensor_that_an_object_writes_is_a_state(tmp_path: Path) -> None:
         assert loaded.states == ("total",)
         assert all(torch.equal(loaded(x), eager.write(x)) for _ in range(3))
     assert not counter.total.any()
+
+
+class Keeping(nn.Module):
+    """Assigns tensors that no later call reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.utils.weight_norm(nn.Linear(3, 3))
+        self.outputs: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.hidden = self.first(x)
+        self.outputs.append(self.hidden * 2)
+        self.parts = (self.hidden, x)
+        return self.hidden + 1
+
+    def look(self, x: Tensor) -> Tensor:
+        return self.hidden + x
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+@pytest.mark.parametrize("model", [Keeping(), nn.utils.weight_norm(nn.Linear(3, 3))])
+def test_a_tensor_that_is_assigned_and_not_read_by_later_calls_is_taken(tmp_path: Path, model: nn.Module) -> None:
+    weight = next(inner for inner in model.modules() if hasattr(inner, "weight_g")).weight
+    with sk.load_model(sk.export(model, (torch.ones(3),), tmp_path / "x.sk", cores=1)) as loaded, torch.no_grad():
+        assert not hasattr(model, "hidden") and not getattr(model, "outputs", None), "the model is as before"
+        assert any(getattr(inner, "weight", None) is weight for inner in model.modules())
+        for x in (torch.ones(3), torch.randn(3)):
+            torch.testing.assert_close(loaded(x), model(x))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+def test_a_tensor_that_another_entry_reads_is_refused(tmp_path: Path) -> None:
+    model, x = Keeping(), torch.ones(3)
+    model.hidden = torch.zeros(3)
+    with pytest.raises(UnsupportedError, match=r"entry 'forward': the model assigns a new tensor to .*self.hidden"):
+        sk.export(model, {"forward": (x,), "look": (x,)}, tmp_path / "x.sk")
+
+
+def test_a_number_that_another_entry_computes_with_is_refused(tmp_path: Path) -> None:
+    class Switch(nn.Module):
+        factor = 1
+
+        def set(self, x: Tensor) -> Tensor:
+            self.factor = 3
+            return x + 1
+
+        def use(self, x: Tensor) -> Tensor:
+            return x * self.factor
+
+    x = torch.ones(3)
+    with pytest.raises(UnsupportedError, match=r"entry 'set': .* self.factor \(from nothing to 3\)"):
+        sk.export(Switch(), {"set": (x,), "use": (x,)}, tmp_path / "x.sk")

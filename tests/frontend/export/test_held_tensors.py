@@ -107,3 +107,40 @@ def test_a_tensor_outside_of_the_model_is_no_state_of_several_entries(tmp_path: 
     x = torch.ones(3)
     with pytest.raises(UnsupportedError, match=r"entries 'put', 'read': .* that is no buffer.*with register_buffer"):
         sk.export(Global(), {"put": (x,), "read": (x,)}, tmp_path / "x.sk")
+
+
+class Linked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("total", "seen", "start"):
+            self.register_buffer(name, torch.zeros(3))
+
+    def link(self, x: Tensor) -> Tensor:
+        self.seen = self.total
+        return x + 1
+
+    def begin(self, x: Tensor) -> Tensor:
+        self.total = self.start
+        return x + 1
+
+    def add(self, x: Tensor) -> Tensor:
+        self.total = self.total + x
+        return self.seen * 2
+
+    def write(self, x: Tensor) -> Tensor:
+        self.total += x
+        return self.seen * 2
+
+
+def test_a_buffer_that_becomes_a_state_is_refused(tmp_path: Path) -> None:
+    """A later write to one of them would change both."""
+    x = torch.ones(3)
+    with pytest.raises(
+        UnsupportedError, match=r"entry 'link': .* assigns 'total', .* to its buffer 'seen'.*\.clone\(\)"
+    ):
+        sk.export(Linked(), {"link": (x,), "write": (x,)}, tmp_path / "x.sk")
+    model, eager = Linked(), Linked()
+    with sk.load_model(sk.export(model, {"begin": (x,), "add": (x,)}, tmp_path / "y.sk", cores=1)) as loaded:
+        for entry in ("add", "add", "begin", "add"):
+            assert torch.equal(getattr(loaded, entry)(x), getattr(eager, entry)(x))
+        assert torch.equal(torch.from_numpy(loaded.save_state()["total"]), eager.total)

@@ -6,8 +6,9 @@ torch.export keeps what is assigned to a buffer of the module that it traces, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,9 +19,21 @@ from .entry_requests import OWNER
 from .held_values import tensor_paths
 
 
+@dataclass(frozen=True)
+class AssignedBuffer:
+    """A buffer that was assigned the memory of another one, which stays that memory."""
+
+    name: str
+    other: str
+
+
 @contextmanager
-def assignments_as_writes(module: torch.nn.Module, entry: str) -> Iterator[None]:
-    """At the end of each call, new values of buffers are written into the tensors that were the buffers before."""
+def assignments_as_writes(module: torch.nn.Module, entry: str) -> Iterator[list[AssignedBuffer]]:
+    """At the end of each call, new values of buffers are written into the tensors that were the buffers before.
+
+    The list holds, after a call, the buffers that are then the memory of another buffer.
+    """
+    aliases: list[AssignedBuffer] = []
     before: dict[tuple[str, str], torch.Tensor | None] = {}
     shared = _shared_buffers(module)
 
@@ -36,7 +49,7 @@ def assignments_as_writes(module: torch.nn.Module, entry: str) -> Iterator[None]
             value = inner._buffers.get(name)
             if value is buffer:
                 continue
-            where = f"{path}.{name}".removeprefix(f"{OWNER}.").removeprefix(".")
+            where = _path(path, name)
             if name in inner._parameters:
                 raise UnsupportedError(
                     f"entry {entry!r}: the model assigns a parameter to its buffer {where!r}, which is then no buffer: "
@@ -52,6 +65,7 @@ def assignments_as_writes(module: torch.nn.Module, entry: str) -> Iterator[None]
             assigned.append((inner, name, buffer, value))
         if not assigned:
             return result
+        aliases[:] = _aliases(module, assigned)
         written = {_memory(buffer) for _, _, buffer, _ in assigned}
         # the old value of a buffer may be returned, or be the new value of another one
         result = tree_map_only(torch.Tensor, lambda tensor: _apart(tensor, written), result)
@@ -60,9 +74,9 @@ def assignments_as_writes(module: torch.nn.Module, entry: str) -> Iterator[None]
             setattr(inner, name, buffer)  # what torch.export takes for the new value
         return result
 
-    hooks = (module.register_forward_pre_hook(remember), module.register_forward_hook(write))
+    hooks = (module.register_forward_pre_hook(remember, prepend=True), module.register_forward_hook(write))
     try:
-        yield
+        yield aliases
     finally:
         for hook in hooks:
             hook.remove()
@@ -78,6 +92,28 @@ def _shared_buffers(module: torch.nn.Module) -> set[tuple[str, str]]:
     }
     counts = Counter([*buffers.values(), *(tensor.data_ptr() for _, tensor in tensor_paths(module))])
     return {place for place, address in buffers.items() if counts[address] > 1}
+
+
+def _path(module_path: str, name: str) -> str:
+    return f"{module_path}.{name}".removeprefix(f"{OWNER}.").removeprefix(".")
+
+
+def _aliases(
+    module: torch.nn.Module, assigned: Sequence[tuple[torch.nn.Module, str, torch.Tensor, torch.Tensor]]
+) -> list[AssignedBuffer]:
+    places = {(id(inner), name) for inner, name, *_ in assigned}
+    names = {id(inner): path for path, inner in module.named_modules()}
+    others = {
+        _memory(buffer): _path(path, name)
+        for path, inner in module.named_modules()
+        for name, buffer in inner._buffers.items()
+        if buffer is not None and (id(inner), name) not in places
+    }
+    return [
+        AssignedBuffer(_path(names[id(inner)], name), others[_memory(value)])
+        for inner, name, _, value in assigned
+        if _memory(value) in others
+    ]
 
 
 def _check_assigned(name: str, buffer: torch.Tensor | None, value: torch.Tensor | None, entry: str) -> None:

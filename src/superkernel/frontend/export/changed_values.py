@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from ...errors import shown
 from .held_values import Holder, content_now, holders, put, same_content
@@ -57,7 +58,7 @@ def observed_values(module: torch.nn.Module) -> Iterator[list[ChangedValue]]:
     def compare(module: torch.nn.Module, args: Any, result: Any) -> None:
         changed[:] = [change for holder in before for change in _changes(holder)]
 
-    hooks = (module.register_forward_pre_hook(remember), module.register_forward_hook(compare))
+    hooks = (module.register_forward_pre_hook(remember, prepend=True), module.register_forward_hook(compare))
     try:
         yield changed
     finally:
@@ -69,19 +70,22 @@ def _changes(holder: Holder) -> Iterator[ChangedValue]:
     after = content_now(holder)
     for key in dict.fromkeys([*holder.content, *after]):
         values = [content[key] for content in (holder.content, after) if key in content]
-        if len(values) == 2 and same_content(*values):
-            continue
-        if holder.is_in_object or not any(isinstance(value, torch.Tensor) for value in values):
+        if len(values) != 2 or not same_content(*values):
             yield ChangedValue(holder, key, after)
 
 
 @contextmanager
 def values_after_a_call(changed: Sequence[ChangedValue]) -> Iterator[None]:
-    """The model as the call left it."""
+    """The model as the call left it, with other tensors in the place of those that were traced."""
     for value in changed:
-        put(value.holder, value.after, [value.key])
+        put(value.holder, tree_map_only(torch.Tensor, _other_tensor, value.after), [value.key])
     try:
         yield
     finally:
         for value in changed:
             put(value.holder, value.holder.content, [value.key])
+
+
+def _other_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Of the same kind; a program that reads it is another program."""
+    return torch.rand(tensor.shape).mul(100).to(tensor.dtype)

@@ -33,6 +33,7 @@ from ..lowering.program_trace import ProgramCall, ProgramTrace, Storage, Storage
 from ..lowering.protocol import LoweredProgram
 from ..segments import MatchedProgram, Segment, cut_segments, match_calls
 from .call_arena import plan_arena
+from .refusals import check_described
 from .stored_weights import StoredWeights
 from .trace_entry import TracedEntry, contiguous_strides
 from .weight_sources import WeightSources
@@ -196,6 +197,7 @@ def _output(entry: str, name: str, view: object) -> PackagedTensor:
             f"entry {entry!r}: output {name!r} is a tensor of {dtype}; packages return "
             f"{', '.join(ELEMENT_BYTES)}: convert it"
         )
+    check_described(name, dtype, view.shape, f"entry {entry!r}: output")
     return PackagedTensor(name, dtype, view.shape)
 
 

@@ -22,9 +22,10 @@ from ..capture.row_layouts import RowLayout, expression, prove_rows_independent
 from ..capture.row_rules import find_rule
 from ..settings import BucketedDimension
 from .entry_requests import EntryRequest
+from .exported_program import export_program
 from .returned_values import returned_values
 from .same_program import ProgramCall, first_difference, program_calls
-from .trace_entry import export_program, input_specs, is_user_input, keep_gradients, placeholder_examples
+from .trace_entry import input_specs, is_user_input, keep_gradients, placeholder_examples
 
 _VARIABLE = inspect.Parameter.VAR_POSITIONAL
 _EXAMPLE_ROWS = 1009  # a prime, so that no size of a model equals or divides it by chance

@@ -6,8 +6,9 @@ import inspect
 import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import update_wrapper
+from functools import _lru_cache_wrapper, update_wrapper
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.utils._pytree import tree_map
 
 from ...errors import GraphError, OptionError, nearest, shown
 from ...model.dim import Dim
+from ...model.json_value import as_line
 from ...package.model import TAKEN_NAMES
 from ..explain import uncompiled
 from ..settings import BackendSettings, BucketedDimension
@@ -90,7 +92,7 @@ def _doc(function: Callable[..., Any] | None) -> str:
     """The first line of the docstring that the user wrote for the function; inherited ones and torch's do not count."""
     text = getattr(function, "__doc__", None)
     is_torch = (getattr(function, "__module__", None) or "").partition(".")[0] == "torch"
-    return "" if is_torch or not isinstance(text, str) else inspect.cleandoc(text).partition("\n")[0].strip()
+    return "" if is_torch or not isinstance(text, str) else as_line(inspect.cleandoc(text).partition("\n")[0])
 
 
 def _plain(value: Any) -> Any:
@@ -106,6 +108,9 @@ def _entry_module(model: Any, name: str) -> tuple[torch.nn.Module, Callable[...,
     """A module whose forward is the entry; it shares weights and buffers with the model."""
     if not isinstance(model, torch.nn.Module):
         return _module_of(model), model
+    if isinstance(inspect.getattr_static(type(model), name, None), staticmethod | classmethod):
+        unbound = getattr(model, name)
+        return _module_of(unbound), unbound
     method = getattr(type(model), name, None)
     if name == DEFAULT_ENTRY or not inspect.isfunction(method) or name in vars(torch.nn.Module):
         return model, type(model).forward
@@ -115,7 +120,8 @@ def _entry_module(model: Any, name: str) -> tuple[torch.nn.Module, Callable[...,
 def _as_forward(function: Callable[..., Any]) -> Callable[..., Any]:
     """A copy of the function: torch.export records the source lines of functions that are called forward."""
     if not isinstance(function, FunctionType):
-        return function if _parameters(function) else _with_signature(function)
+        is_plain = isinstance(function, MethodType) and _parameters(function)
+        return function if is_plain else _with_signature(function)
     code = function.__code__.replace(co_name="forward")
     copied = FunctionType(code, function.__globals__, "forward", function.__defaults__, function.__closure__)
     copied.__kwdefaults__ = function.__kwdefaults__
@@ -123,17 +129,21 @@ def _as_forward(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_signature(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function in C, such as torch.relu, tells no parameters."""
+    """A function without code that torch.export can read: functools.partial, or one in C, such as torch.relu."""
 
     def forward(*args: Any) -> Any:
         return function(*args)
 
+    with suppress(TypeError, ValueError):  # torch.relu tells no parameters
+        forward.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return forward
 
 
 def _module_of(function: Callable[..., Any]) -> torch.nn.Module:
     """A function or a method of a module as a module: its own forward stays what the model calls by that name."""
     module = torch.nn.Module()
+    if isinstance(function, _lru_cache_wrapper):
+        function = function.__wrapped__  # results are not kept from call to call
     if isinstance(call := type(function).__call__, FunctionType):
         function = MethodType(call, function)  # of an object: torch.export reads the code of functions
     owner = getattr(function, "__self__", None)

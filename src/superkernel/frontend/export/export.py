@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from ...errors import OptionError, UnsupportedError, nearest, shown
 from ...model.dim import Dim
+from ...model.json_value import as_line
 from ...model.options import Options
 from ...model.plain_values import checked_path, truth_value
 from ...package.file_names import packaged_library
@@ -35,10 +36,11 @@ from .compile_entry import CompiledEntry, UnfusibleOperators, compile_entry, mak
 from .entry_buckets import prove_buckets, with_rows
 from .entry_requests import EntryRequest, entry_requests
 from .explain_package import explain_package
+from .exported_program import check_other_calls, trace_call
 from .library_entries import write_library_entries
 from .refusals import unfusible_error
 from .stored_weights import StoredWeights
-from .trace_entry import TracedEntry, export_program, share_states, trace_entry
+from .trace_entry import TracedEntry, share_states, trace_entry
 
 NATIVE = "native"
 LIBRARY = "library"
@@ -96,6 +98,7 @@ def export(
     exporter = Exporter(target, packaging, sets, parsed, cores)
     with _TRACING, torch.inference_mode(False):  # in which Inductor fails where the model writes a buffer
         shapes = share_states([shape for request in requests for shape in exporter.trace(request)])
+        check_other_calls([shape.traced.call for shape in shapes])
         try:
             contents = exporter.compile(requests, shapes, _package_name(folder))
         except UnfusibleOperators as refused:
@@ -106,7 +109,7 @@ def export(
 
 
 def _package_name(folder: Path) -> str:
-    return folder.absolute().name.removesuffix(".sk") or "model"
+    return as_line(folder.absolute().name.removesuffix(".sk")) or "model"
 
 
 def _check_allow(allow: object) -> None:
@@ -155,11 +158,11 @@ class Exporter:
         sizes = request.dim.buckets if request.dim is not None else ()
         rows = prove_buckets(request, kept) if sizes else None
         calls = [with_rows(request, size) for size in sizes] or request.calls
-        programs = [export_program(request.module, call, request.name) for call in calls]
+        called = [trace_call(request.module, call, request.name) for call in calls]
         found: Sequence[PackagedBucket | None] = [None] * len(calls)
         if rows is not None:
-            found = [rows.of_program(program, size) for program, size in zip(programs, sizes, strict=True)]
-        traced = [trace_entry(request.module, program, request.name, kept) for program in programs]
+            found = [rows.of_program(program, size) for (program, _), size in zip(called, sizes, strict=True)]
+        traced = [trace_entry(request.module, program, call, kept) for program, call in called]
         _check_shapes(request.name, traced)
         return [
             TracedShape(name := request.name, launch := f"{name}_{number}", entry, bucket, _example(name, launch, call))

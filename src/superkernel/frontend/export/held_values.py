@@ -66,6 +66,9 @@ def _of_module(module: torch.nn.Module, path: str, seen: set[int]) -> Iterator[H
 
 def _of_function(function: Any, path: str, seen: set[int]) -> Iterator[Holder]:
     """What a function reads beside its arguments: its object, or variables around it."""
+    if id(function) in seen:
+        return
+    seen.add(id(function))
     if isinstance(function, MethodType):
         yield from _of_value(function.__self__, path, seen, 0, True)
         yield from _of_function(function.__func__, "", seen)
@@ -75,6 +78,8 @@ def _of_function(function: Any, path: str, seen: set[int]) -> Iterator[Holder]:
     elif isinstance(function, FunctionType):
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             yield from _of_value(cell, name, seen, 0, True)
+            if isinstance(inner := _content(cell).get(_ALL), FunctionType | MethodType | partial):
+                yield from _of_function(inner, path, seen)
         read = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
         if found := {name: value for name, value in read.items() if is_plain(value) or _is_container(value)}:
             yield Holder(function.__globals__, found, "", True, True)

@@ -16,7 +16,8 @@ from ...package.writer import PackageContents
 from ...version import __version__
 from .compile_entry import UnfusibleOperators
 from .entry_requests import EntryRequest
-from .trace_entry import TracedEntry, export_program, packaged_tensor
+from .exported_program import export_program
+from .trace_entry import TracedEntry, packaged_tensor
 
 _UNKNOWN_CLASS = re.compile(r"No registered serialization name for <class '([^']+)'>")
 

@@ -15,7 +15,10 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 from torch.utils._pytree import tree_leaves
 
-from ...errors import SuperKernelError, UnsupportedError
+from ...errors import SuperKernelError, UnsupportedError, shown
+from ...model.json_value import is_line
+from ...package.manifest import ELEMENT_BYTES, MOST_DIMENSIONS
+from ...package.weights_file import is_reserved
 from ..capture.fusibility import Cause, Unfusible
 from ..capture.row_layouts import argument_values
 from ..capture.source_lines import line_in_traceback, line_that_raised, source_line
@@ -24,6 +27,7 @@ from .entry_requests import OWNER
 
 _ASSIGNED = re.compile(r"The tensor attributes? (.+) (?:was|were) assigned during export")
 _UNKNOWN_CONTAINER = re.compile(r"Found <class '([^']+)'> in output, which is not a known type")
+_UNKNOWN_CONSTANT = re.compile(r"User output (\S+) is not in the correct order")  # nan, which equals nothing
 _VIOLATED = re.compile(r"Constraints violated \((\w+)\)!.*\n\s*-\s*(.+?\.)(?=\s|$)")
 _UNKNOWN_TENSOR = "fake tensor in the exported program constant's list"
 _UNKNOWN_NUMBER = "Could not extract specialized"
@@ -64,23 +68,25 @@ def _draws(node: Node) -> bool:
     return given.get("dropout_p", given.get("p")) != 0.0
 
 
-def check_assignments(module: torch.nn.Module, warned: Sequence[str], entry: str) -> None:
-    """Refuses tensors that the model keeps in plain attributes: torch.export only warns, and forgets the new value."""
+def assigned_names(module: torch.nn.Module, warned: Sequence[str]) -> list[str]:
+    """Tensors that the model keeps in plain attributes, by warnings of torch.export, which forgets the new value."""
     names = [name for text in warned if (found := _ASSIGNED.search(text)) for name in found[1].split(", ")]
-    if assigned := [name.replace(f".{OWNER}", "", 1) for name in names if not _lists_weights(module, name)]:
-        raise assigned_tensors(assigned, entry)
+    return [name.replace(f".{OWNER}", "", 1) for name in names if not _lists_weights(module, name)]
 
 
-def assigned_tensors(names: Sequence[str], entry: str, is_first: bool = False) -> UnsupportedError:
-    """The model keeps tensors where no buffers are. `is_first`: there is none before the call."""
+def assigned_tensors(names: Sequence[str], changed: Sequence[ChangedValue], entry: str) -> UnsupportedError | None:
+    """The model keeps tensors where no buffers are. None: it does not."""
+    tensors = [value for value in changed if value.is_tensor]
+    if not (listed := list(dict.fromkeys([*names, *(value.path for value in tensors)]))):
+        return None
     first = (
-        "; where only the first call makes it, as in a cache of transformers, call the model once before the export, or "
-        "cache.early_initialization(...)"
+        "; where only the first call makes it, as in a cache of transformers, call the model once before the export, "
+        "or cache.early_initialization(...)"
     )
     return UnsupportedError(
-        f"entry {entry!r}: the model assigns a new tensor to {', '.join(names)}, which is no buffer; a package "
+        f"entry {entry!r}: the model assigns a new tensor to {', '.join(listed)}, which is no buffer; a package "
         "would forget it: register it with register_buffer, so that it becomes a state, or return it"
-        f"{first if is_first else ''}"
+        f"{'' if any(value.had_tensor for value in tensors) else first}"
     )
 
 
@@ -103,6 +109,20 @@ def check_weight(name: str, value: object) -> None:
         raise UnsupportedError(
             f"weight {name!r} is a {value.layout} tensor of {value.dtype}; packages hold plain tensors"
         )
+
+
+def check_described(name: str, dtype: str, shape: Sequence[int], what: str) -> None:
+    """Refuses an input, output, weight or state that a package cannot describe."""
+    if dtype not in ELEMENT_BYTES:
+        raise UnsupportedError(
+            f"{what} {name!r} has elements of type {dtype}; packages have {', '.join(ELEMENT_BYTES)}: convert it"
+        )
+    if len(shape) > MOST_DIMENSIONS:
+        raise UnsupportedError(
+            f"{what} {name!r} has {len(shape)} dimensions; packages have at most {MOST_DIMENSIONS}: flatten some"
+        )
+    if not name.strip() or not is_line(name) or is_reserved(name, dtype):
+        raise UnsupportedError(f"{what} {shown(name)} has a name that no tensor of a package can have: rename it")
 
 
 def check_exported(program: ExportedProgram, entry: str) -> None:
@@ -172,6 +192,11 @@ def export_failure(reason: Exception, entry: str) -> SuperKernelError:
             f"entry {entry!r}: the model returns a {returned[1]}, which torch cannot take apart: return its tensors in "
             "tuples, lists and dicts (models of transformers: config.use_cache = False), or register the class with "
             "torch.utils._pytree.register_pytree_node"
+        )
+    if constant := _UNKNOWN_CONSTANT.search(text):
+        return UnsupportedError(
+            f"entry {entry!r}: the model returns {constant[1]}; a package returns tensors, numbers, texts and None: "
+            "leave it out"
         )
     if _UNKNOWN_TENSOR in text:
         return UnsupportedError(

@@ -14,7 +14,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
 from torch.utils._pytree import tree_leaves, tree_unflatten
 
-from ...errors import UnsupportedError
+from ...errors import UnsupportedError, shown
+from ...model.json_value import is_whole
 from ...package.return_structure import (
     MOST_NESTED,
     ContainerKind,
@@ -22,6 +23,7 @@ from ...package.return_structure import (
     ReturnedContainer,
     ReturnedOutput,
     ReturnStructure,
+    is_key,
     is_record,
 )
 
@@ -54,8 +56,8 @@ def returned_values(program: ExportedProgram, entry: str) -> ReturnedValues:
             values.append(_Value(ReturnedConstant(spec.arg.value)))
         else:
             raise UnsupportedError(
-                f"entry {entry!r}: output {place} is {spec.arg.value!r}; a package returns tensors, numbers, texts and "
-                "None: leave it out"
+                f"entry {entry!r}: output {place} is {shown(spec.arg.value)}; a package returns tensors, numbers, "
+                "texts and None: leave it out"
             )
     structure = _structure(_with_containers(program, values), 0)
     names = _names(structure, (), [])
@@ -64,7 +66,11 @@ def returned_values(program: ExportedProgram, entry: str) -> ReturnedValues:
 
 def _is_stored(value: object) -> bool:
     """Whether JSON can hold the value."""
-    return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
+    if isinstance(value, str):
+        return value.isascii() or value.encode(errors="ignore").decode() == value
+    if isinstance(value, int):
+        return is_whole(value)
+    return value is None or (isinstance(value, float) and math.isfinite(value))
 
 
 def _with_containers(program: ExportedProgram, values: Sequence[_Value]) -> Any:
@@ -79,7 +85,7 @@ def _structure(value: Any, depth: int) -> ReturnStructure:
     """Containers of other classes become tuples of their values."""
     if isinstance(value, _Value):
         return value.structure
-    kind, keys, items = _container(value) if depth < MOST_NESTED else _flattened(value)
+    kind, keys, items = _container(value) if depth < MOST_NESTED - 1 else _flattened(value)
     inner = tuple(_structure(item, depth + 1) for item in items)
     return ReturnedContainer(kind, inner, keys, type(value).__name__ if kind is ContainerKind.RECORD else "")
 
@@ -88,7 +94,7 @@ def _container(value: Any) -> tuple[ContainerKind, tuple[str | int, ...], Sequen
     fields = _fields(value)
     if fields is not None and is_record(type(value).__name__, fields):
         return ContainerKind.RECORD, fields, [_constant(getattr(value, field)) for field in fields]
-    if isinstance(value, Mapping) and all(type(key) in (str, int) for key in value):
+    if isinstance(value, Mapping) and all(map(is_key, value)):
         return ContainerKind.DICT, tuple(value), list(value.values())
     if isinstance(value, list):
         return ContainerKind.LIST, (), value

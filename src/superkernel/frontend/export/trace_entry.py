@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,22 +15,17 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ...errors import UnsupportedError
-from ...package.manifest import ELEMENT_BYTES, PackagedTensor, PlaceKind
+from ...package.manifest import PackagedTensor, PlaceKind
 from ...package.return_structure import ReturnStructure
 from ..aot import captured_graph
 from ..capture.recurrent import unroll_recurrent
 from ..input_overlap import share_memory
-from .assigned_buffers import assignments_as_writes
-from .changed_values import observed_values, values_after_a_call
 from .entry_requests import OWNER
-from .held_values import tensor_paths, values_as_before
+from .exported_program import TracedCall
+from .held_values import tensor_paths
 from .refusals import (
-    assigned_tensors,
-    changed_values,
-    check_assignments,
-    check_exported,
+    check_described,
     check_weight,
-    export_failure,
     refuse_random,
     written_input,
 )
@@ -62,61 +56,14 @@ class TracedEntry:
     tensors: Mapping[str, torch.Tensor]  # weights, and states before the first call
     memory: Mapping[str, torch.Tensor]  # the same tensors where they lie in the model
     states: tuple[PackagedTensor, ...]
+    call: TracedCall
 
 
-def export_program(
-    module: torch.nn.Module, args: tuple[Any, ...], entry: str, dynamic_shapes: Any = None
-) -> ExportedProgram:
-    """The program of torch.export, for fixed shapes unless some are dynamic."""
-    with observed_values(module) as changed:
-        program = _exported(module, args, entry, dynamic_shapes)
-    if assigned := [value for value in changed if value.is_tensor]:
-        is_first = not any(value.had_tensor for value in assigned)
-        raise assigned_tensors([value.path for value in assigned], entry, is_first)
-    if changed:
-        try:
-            with values_after_a_call(changed):
-                following = _exported(module, args, entry, dynamic_shapes)
-        except UnsupportedError as refused:
-            raise changed_values(changed, entry) from refused
-        if not _is_same(program, following):
-            raise changed_values(changed, entry)
-    check_exported(program, entry)
-    return program
-
-
-def _is_same(program: ExportedProgram, following: ExportedProgram) -> bool:
-    """Whether two programs compute the same, also with the tensors that they have made of numbers."""
-    if program.graph_module.code != following.graph_module.code:
-        return False
-    pairs = [(tensor, following.constants.get(name)) for name, tensor in program.constants.items()]
-    return all(
-        torch.allclose(tensor, other, rtol=0, atol=0, equal_nan=True)
-        for tensor, other in pairs
-        if isinstance(tensor, torch.Tensor) and isinstance(other, torch.Tensor) and tensor is not other
-    )
-
-
-def _exported(module: torch.nn.Module, args: tuple[Any, ...], entry: str, dynamic_shapes: Any) -> ExportedProgram:
-    in_inference_mode = any(tensor.is_inference() for tensor in (*module.parameters(), *module.buffers()))
-    try:
-        with (
-            torch.inference_mode(in_inference_mode),  # as the weights were made
-            torch.no_grad(),
-            values_as_before(module),
-            assignments_as_writes(module, entry),
-            warnings.catch_warnings(record=True) as warned,
-        ):
-            warnings.simplefilter("always")
-            program = torch.export.export(module, args, dynamic_shapes=dynamic_shapes, strict=False)
-    except (RuntimeError, ValueError, TypeError, AssertionError, AttributeError, LookupError) as reason:
-        raise export_failure(reason, entry) from reason
-    check_assignments(module, [str(warning.message) for warning in warned], entry)
-    return program
-
-
-def trace_entry(module: torch.nn.Module, program: ExportedProgram, entry: str, kept: Collection[str]) -> TracedEntry:
-    """`program`: the module for fixed shapes, which is changed; `kept` operators are not decomposed."""
+def trace_entry(
+    module: torch.nn.Module, program: ExportedProgram, call: TracedCall, kept: Collection[str]
+) -> TracedEntry:
+    """`program`: of the call, for fixed shapes; it is changed. `kept` operators are not decomposed."""
+    entry = call.entry
     graph_module = program.graph_module
     specs = _with_paths(input_specs(graph_module.graph, program, entry), program, module)
     unroll_recurrent(graph_module)
@@ -132,12 +79,19 @@ def trace_entry(module: torch.nn.Module, program: ExportedProgram, entry: str, k
     returned = returned_values(program, entry)
     _keep_outputs(traced.graph, metadata, returned.places)
     memory = {_name(spec): model_tensor(spec, program) for spec in specs if not is_user_input(spec)}
-    return _described(traced, specs, examples, metadata, returned, memory, entry)
+    return _described(traced, specs, examples, metadata, returned, memory, call)
 
 
 def share_states(shapes: Sequence[Any]) -> list[Any]:
     """What one entry writes is a state in all entries, also in those that only read it."""
     states = {state.name: state for shape in shapes for state in shape.traced.states}
+    for shape in shapes:
+        for alias in shape.traced.call.aliases:
+            if alias.other in states:
+                raise UnsupportedError(
+                    f"entry {shape.entry!r}: the model assigns {alias.other!r}, which it writes, to its buffer "
+                    f"{alias.name!r}, and both are then one memory: assign a copy, as with .clone()"
+                )
     memory = {name: (shape.entry, tensor) for shape in shapes for name, tensor in shape.traced.memory.items()}
     for state in states:
         _, written = memory[state]
@@ -333,8 +287,9 @@ def _described(
     metadata: ViewAndMutationMeta,
     returned: ReturnedValues,
     memory: Mapping[str, torch.Tensor],
-    entry: str,
+    call: TracedCall,
 ) -> TracedEntry:
+    entry = call.entry
     sources: list[GraphInput] = []
     inputs: list[PackagedTensor] = []
     states: list[PackagedTensor] = []
@@ -353,15 +308,12 @@ def _described(
         if kind is PlaceKind.STATE:
             states.append(described)
     outputs = returned.names, returned.structure
-    return TracedEntry(traced, tuple(sources), tuple(inputs), *outputs, tensors, memory, tuple(states))
+    return TracedEntry(traced, tuple(sources), tuple(inputs), *outputs, tensors, memory, tuple(states), call)
 
 
 def packaged_tensor(name: str, tensor: torch.Tensor, what: str) -> PackagedTensor:
     if tensor.layout is not torch.strided:
         raise UnsupportedError(f"{what} {name!r} is a {tensor.layout} tensor; packages take dense tensors: to_dense()")
     dtype = str(tensor.dtype).removeprefix("torch.")
-    if dtype not in ELEMENT_BYTES:
-        raise UnsupportedError(
-            f"{what} {name!r} has elements of type {dtype}; packages have {', '.join(ELEMENT_BYTES)}: convert it"
-        )
+    check_described(name, dtype, tensor.shape, what)
     return PackagedTensor(name, dtype, tuple(int(size) for size in tensor.shape))

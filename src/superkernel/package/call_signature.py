@@ -1,0 +1,18 @@
+"""package.call_signature: the inputs of an entry -> the signature that inspect and editors show for it."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Sequence
+from inspect import Parameter, Signature
+
+_OUT = Parameter("out", Parameter.KEYWORD_ONLY, default=None)
+NO_SIGNATURE = Signature([Parameter("inputs", Parameter.VAR_POSITIONAL), _OUT])
+
+
+def call_signature(names: Sequence[str]) -> Signature:
+    """`(x, h, *, out=None)`; `(*inputs, out=None)` where a name is none of Python's, or `out` itself."""
+    can_be_shown = all(name.isidentifier() and not keyword.iskeyword(name) for name in names)
+    if not can_be_shown or len({*names, _OUT.name}) <= len(names):
+        return NO_SIGNATURE
+    return Signature([*(Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names), _OUT])
