@@ -117,7 +117,7 @@ def test_no_reference_is_lost_or_kept(model: Any) -> None:
 def test_a_context_in_use_is_refused_and_free_again_afterwards(model: Any, calls_before: int) -> None:
     for _ in range(calls_before):
         model(X, Y)
-    with model._handle.held():
+    with model._handle.lock:
         refused: list[BaseException] = []
 
         def call() -> None:
@@ -175,16 +175,19 @@ def test_no_call_runs_while_another_thread_holds_the_context(tmp_path: Path) -> 
         def watch() -> None:
             nonlocal held
             library, address = model._handle.library, model._handle.address
+            first, second = np.empty(4, np.float32), np.empty(4, np.float32)
+
+            def read() -> None:
+                for total in (first, second):  # only the interpreter
+                    library.read_state(address, "total", total.ctypes.data, total.nbytes)
+
             while not stop.is_set():
                 os.sched_yield()  # another thread gets the interpreter, and the context
                 try:
-                    with model._handle.held():
-                        first, second = np.empty(4, np.float32), np.empty(4, np.float32)
-                        for total in (first, second):  # only the interpreter
-                            library.read_state(address, "total", total.ctypes.data, total.nbytes)
-                        held += 1
+                    model._handle.alone(read)
+                    held += 1
                     if not np.array_equal(first, second):
-                        bad.append((first, second))
+                        bad.append((first.copy(), second.copy()))
                 except LaunchError as reason:  # a call runs that has given the interpreter away
                     if "another thread is running in this context" not in str(reason):
                         bad.append(reason)

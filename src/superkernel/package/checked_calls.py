@@ -31,10 +31,12 @@ class EntryCalls:
 
     def call(self, arguments: Sequence[Any], named: Mapping[str, Any], out: Any, wait: bool = False) -> Any:
         """`wait`: until the context is free; otherwise a call at the same time is refused."""
-        for _ in self.context.wait() if wait else self.context.attempt():
-            try:
+        attempt, taken = self.context.wait if wait else self.context.attempt, False
+        try:
+            for taken in attempt():  # noqa: B007 (used in `finally`)
                 return self.run(arguments, named, out)
-            finally:
+        finally:
+            if taken:
                 self.context.lock.release()
         return self.context.refuse()
 

@@ -184,9 +184,8 @@ class LibraryFunctions:
         if status:
             raise self.failure(status)
 
-    def open(self, path: Path, threads: int, wait: str, cpus: Sequence[int]) -> int:
-        """The address of the opened model."""
-        model = c_void_p()
+    def open(self, path: Path, threads: int, wait: str, cpus: Sequence[int], model: c_void_p) -> int:
+        """The address of the opened model; it is in `model` before a signal handler can raise an exception."""
         numbers = (c_int32 * len(cpus))(*cpus)
         options = _Options(ctypes.sizeof(_Options), threads, WAIT_POLICIES.index(wait), numbers, len(cpus), 0)
         self._check(
@@ -220,8 +219,8 @@ class LibraryFunctions:
             tuple(states),
         )
 
-    def create_context(self, model: int) -> int:
-        context = c_void_p()
+    def create_context(self, model: int, context: c_void_p) -> int:
+        """The address of the context, which is in `context` as well."""
         self._check(self._create(model, None, ctypes.byref(context)))
         assert context.value is not None
         return context.value

@@ -244,16 +244,18 @@ def _run_lines(sized: _SizedShape, input_addresses: Sequence[str], output_addres
     """The call of libsuperkernel; the arrays of addresses belong to the thread that holds the lock."""
     which = "context, entry, shape" if sized.size is None else "context, entry, shape, size"
     return [
-        "    for _ in attempt():",
-        "        try:",
+        "    taken = False",
+        "    try:",
+        "        for taken in attempt():",
         *(f"            inputs[{index}] = {address}" for index, address in enumerate(input_addresses)),
         *(f"            outputs[{index}] = {address}" for index, address in enumerate(output_addresses)),
         f"            status = run({which}, input_pointers, output_pointers)",
-        "        finally:",
+        "            break",
+        "        else:",
+        "            refuse()",
+        "    finally:",
+        "        if taken:",
         "            release()",
-        "        break",
-        "    else:",
-        "        refuse()",
         "    if status:",
         "        raise failure(status)",
     ]

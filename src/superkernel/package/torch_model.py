@@ -186,7 +186,6 @@ class TorchModel:
         if pending := self._submitted.pending():
             raise LaunchError(f"{self._where}: close() while {pending} submitted calls are not done")
         self._is_closed = True
-        self._submitted.stop()
 
     def __enter__(self) -> Self:
         return self
