@@ -18,7 +18,7 @@ from handmade_package import WEIGHT, write_counter, write_handmade
 
 import superkernel as sk
 from superkernel.errors import LaunchError
-from superkernel.package import native_calls, object_layouts
+from superkernel.package import native_calls, object_layouts, prepared_calls
 from superkernel.package.checked_calls import EntryCalls
 from superkernel.package.library_functions import LibraryFunctions
 from superkernel.package.prepared_calls import prepare_call
@@ -223,6 +223,26 @@ def test_a_failed_run_raises_the_sentence_of_the_library_and_frees_the_context(p
             function(x, y)
         assert not model._handle.lock.locked()
         model._handle._release.detach()
+
+
+def test_an_argument_that_changes_while_results_are_allocated_is_checked_again(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed: list[np.ndarray[Any, Any]] = []
+
+    def allocate(dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        for array in changed:
+            array.resize((1, 4), refcheck=False)  # as another thread may
+        return np.empty(shape, dtype)
+
+    monkeypatch.setattr(prepared_calls, "ALIGNED_FROM", 0)
+    monkeypatch.setattr(prepared_calls, "empty_array", allocate)
+    with sk.load_model(package) as model:
+        np.testing.assert_array_equal(model(X, Y), X + Y * WEIGHT)
+        x = X.copy()
+        changed.append(x)
+        with pytest.raises(LaunchError, match=r"'x' has shape \[1, 4\], the model takes \[2, 4\]"):
+            model(x, Y)
 
 
 def test_a_closed_model_refuses_and_the_function_outlives_it(package: Path) -> None:

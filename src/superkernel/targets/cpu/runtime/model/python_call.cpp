@@ -103,8 +103,10 @@ Object* refuse(const Call& call, sk_status status) {
 SK_CALL_PATH Object* run_into(Results& results, Object* const* arguments, intptr_t count, Object* names) {
     const Call& call = results.call;
     void *inputs[kMostArrays], *outputs[kMostArrays];
-    for (int64_t i = 0; i < call.input_count; ++i) inputs[i] = array(arguments[i]).data;
     if (!results.allocate(outputs)) return nullptr;
+    // Where that was code of Python, other threads may have run, and an argument may be another array now.
+    if (!all_fit(call, arguments, count, names)) return call.vector_call(call.otherwise, arguments, size_t(count), names);
+    for (int64_t i = 0; i < call.input_count; ++i) inputs[i] = array(arguments[i]).data;
     if (keeps_interpreter(call)) {
         const sk_status status = run(call, inputs, outputs);
         return status == SK_OK ? results.returned() : refuse(call, status);
