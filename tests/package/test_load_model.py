@@ -262,6 +262,75 @@ def test_calls_while_another_thread_imports_torch(model: Any, monkeypatch: pytes
         model([1.0], Y)
 
 
+def test_results_are_on_the_cpu_whatever_the_default_device_of_torch_is(model: Any) -> None:
+    torch = pytest.importorskip("torch")
+    bits = torch.tensor([1.0, 0.0], dtype=torch.bfloat16)
+    with torch.device("meta"):
+        for returned in (model.both(x=bits), model.both(bits), model.both(bits)):
+            assert returned[0].tolist() == [1, 0] and returned[1].tolist() == [True, False]
+
+
+def test_autograd_does_not_use_a_tensor_that_a_call_has_written(model: Any) -> None:
+    torch = pytest.importorskip("torch")
+    x, y = torch.from_numpy(X), torch.from_numpy(Y)
+    for call in (lambda out: model(x=x, y=y, out=out), lambda out: model(x, y, out=out)):
+        weight, out = torch.ones(2, 4, requires_grad=True), torch.ones(2, 4)
+        product = (weight * out).sum()
+        call(out)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.backward()
+        with torch.inference_mode():
+            call(torch.empty(2, 4))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_without_a_shape_or_aligned_memory_are_refused(model: Any) -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(LaunchError, match="entry 'rows': input 'x' is nested"):
+        model.rows(torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)]))
+    unaligned = torch.frombuffer(bytearray(33), dtype=torch.float32, offset=1).view(2, 4)
+    y = torch.from_numpy(Y)
+    model(y, y)
+    for call in (lambda: model(x=unaligned, y=y), lambda: model(unaligned, y), lambda: model(y, y, out=unaligned)):
+        with pytest.raises(
+            LaunchError, match=r"^package 'hand': entry 'forward': (in|out)put '\w+' (does not begin|is not)"
+        ):
+            call()
+    freed = torch.zeros(2, 4)
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(LaunchError, match=r"^package 'hand': entry 'forward': output 'output_0' has no memory"):
+        model(y, y, out=freed)
+
+
+@pytest.mark.parametrize("shape", [(9, 9), (3.0, 3.0), "text", None], ids=["other", "floats", "text", "none"])
+def test_a_shape_that_is_not_that_of_the_memory_is_not_looked_at(model: Any, shape: object) -> None:
+    values = DlpackOnly(np.ones((3, 3), np.float32))
+    values.shape = shape  # type: ignore[assignment]
+    for _ in range(2):
+        np.testing.assert_array_equal(model.rows(values), np.full((3, 3), 2))
+
+
+def test_an_object_that_cannot_say_its_device_is_refused(model: Any) -> None:
+    for failure in (LookupError("no device"), AttributeError("no device"), OSError("no device")):
+        values = DlpackOnly(X)
+        values.__dlpack_device__ = lambda: ()  # type: ignore[method-assign, assignment, return-value]
+        with pytest.raises(LaunchError, match="'x' cannot be taken by DLPack: tuple index out of range"):
+            model(values, Y)
+
+        class Failing(DlpackOnly):
+            def __dlpack__(self, failure: Exception = failure, **wanted: Any) -> Any:
+                raise failure
+
+        with pytest.raises(LaunchError, match=r"'x' cannot be taken by DLPack: .*no device"):
+            model(Failing(X), Y)
+
+
+def test_a_name_of_an_input_is_no_name_of_a_parameter(model: Any) -> None:
+    for submit in (model.submit, model.forward.submit):
+        with pytest.raises(LaunchError, match="no input 'self'"):
+            submit(X, self=Y).result(60)
+
+
 def test_outputs_are_written_in_place(model: Any) -> None:
     out = np.zeros((2, 4), np.float32)
     assert model(X, Y, out=out) is out

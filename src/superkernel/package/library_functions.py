@@ -175,10 +175,10 @@ class LibraryFunctions:
             function.argtypes = arguments
         return function
 
-    def failure(self, status: int) -> SuperKernelError:
+    def failure(self, status: int, where: str = "") -> SuperKernelError:
         """The error of a function that has just failed on this thread."""
         kind = UnsupportedError if status in _UNSUPPORTED else BuildError if status in _BAD_PACKAGE else LaunchError
-        return kind(_text(self._last_error()))
+        return kind(where + _text(self._last_error()))
 
     def _check(self, status: int) -> None:
         if status:

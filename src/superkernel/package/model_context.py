@@ -53,7 +53,7 @@ class ModelEntry:
     # the frame of a method in between, which would cost as much as the check of an argument.
     __call__: Any = property(attrgetter("function"))
 
-    def submit(self, *arguments: Any, out: Any = None, **named: Any) -> Future[Any]:
+    def submit(self, /, *arguments: Any, out: Any = None, **named: Any) -> Future[Any]:
         """Start a call behind those that were submitted before; leave its arrays alone until the future is done."""
         return self._calls.context.submit(lambda: self._calls.call(arguments, named, out, wait=True))
 
@@ -98,13 +98,13 @@ class ModelContext:
     # Calls the only entry, or the entry `forward`, as `ModelEntry.__call__` does.
     __call__: Any = property(attrgetter("_call"))
 
-    def submit(self, *arguments: Any, out: Any = None, **named: Any) -> Future[Any]:
+    def submit(self, /, *arguments: Any, out: Any = None, **named: Any) -> Future[Any]:
         """Starts a call of that entry; see `ModelEntry.submit`."""
         if self._default is None:
             raise self._several_entries()
         return self._default.submit(*arguments, out=out, **named)
 
-    def _no_default(self, *arguments: Any, **named: Any) -> Any:
+    def _no_default(self, /, *arguments: Any, **named: Any) -> Any:
         raise self._several_entries()
 
     def _several_entries(self) -> LaunchError:

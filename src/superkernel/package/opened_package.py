@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from ..errors import BuildError, GraphError, LaunchError
+from ..errors import BuildError, GraphError, LaunchError, SuperKernelError
 from ..model.json_value import parse_json
 from ..runtime.submitted_launches import SubmittedLaunches
 from .file_names import MANIFEST
@@ -120,6 +120,10 @@ class ContextHandle:
             f"{self.where}: another thread is running in this context; give every thread a context of its own: "
             "model.new_context()"
         )
+
+    def failure(self, status: int) -> SuperKernelError:
+        """Of a call that has just failed on this thread."""
+        return self.library.failure(status, f"{self.where}: ")
 
     def after_fork(self) -> None:
         """In the child: threads that held the locks are in the parent. The lock of calls stays the same object."""

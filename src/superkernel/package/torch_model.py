@@ -82,7 +82,7 @@ class TorchEntry:
         self.inputs, self.outputs = description.shapes[0].inputs, description.shapes[0].outputs
         self.__doc__ = description.doc or None
 
-    def __call__(self, *arguments: Any, out: Any = None, **named: Any) -> Any:
+    def __call__(self, /, *arguments: Any, out: Any = None, **named: Any) -> Any:
         self._model.check_open()
         if out is not None:
             raise UnsupportedError(
@@ -103,7 +103,7 @@ class TorchEntry:
             results = [self._array(tensor) for tensor in results]
         return put_results(self.description.returns, results)
 
-    def submit(self, *arguments: Any, **named: Any) -> Future[Any]:
+    def submit(self, /, *arguments: Any, **named: Any) -> Future[Any]:
         """Start a call behind those that were submitted before."""
         return self._model.submit_call(lambda: self(*arguments, **named))
 
@@ -147,11 +147,11 @@ class TorchModel:
     def entries(self) -> Mapping[str, TorchEntry]:
         return MappingProxyType(self._entries)
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, /, *arguments: Any, **named: Any) -> Any:
         """Calls the only entry, or the entry `forward`."""
         return self._default()(*arguments, **named)
 
-    def submit(self, *arguments: Any, **named: Any) -> Future[Any]:
+    def submit(self, /, *arguments: Any, **named: Any) -> Future[Any]:
         return self._default().submit(*arguments, **named)
 
     def _default(self) -> TorchEntry:
