@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade_package import WEIGHT, change_manifest, write_handmade, write_sums
+from handmade_package import WEIGHT, change_manifest, write_counter, write_handmade, write_sums
 
 import superkernel as sk
 from superkernel.errors import BuildError, LaunchError, OptionError
@@ -510,6 +510,27 @@ def test_an_unused_model_is_freed_and_an_entry_keeps_it(package: Path) -> None:
     del forward
     gc.collect()
     assert opened() is None
+
+
+def test_a_context_that_is_garbage_is_closed_for_finalizers_that_have_it(package: Path, tmp_path: Path) -> None:
+    found: list[str] = []
+
+    class Caller:
+        def __init__(self, model: Any) -> None:
+            self.context, self.itself = model.new_context(), self
+            self.calls = (lambda: self.context(X, Y), lambda: self.context(x=X, y=Y), self.context.reset)
+
+        def __del__(self) -> None:
+            with sk.load_model(counter) as other:  # may have the record of the context in libsuperkernel
+                found.extend(_refusal(call) for call in (*self.calls, lambda: self.context.submit(X, Y)))
+                assert other.save_state()["total"].tolist() == [0, 0, 0, 0]
+
+    counter = write_counter(tmp_path / "counter.sk")
+    with sk.load_model(package) as model:
+        gc.collect()
+        Caller(model)
+        gc.collect()
+        assert found == ["package 'hand' is closed; load it again"] * 4
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ class OpenedPackage:
 
     def create_context(self) -> ContextHandle:
         with self.lock:
-            if self.is_closed:
+            if self.is_closed or not self._release.alive:
                 raise LaunchError(f"{self.where} is closed; load it again")
             return ContextHandle(self, self._contexts)
 
@@ -108,7 +108,7 @@ class ContextHandle:
         self.is_closed = self._is_closing = False
         self._submitted = SubmittedLaunches(package.description.name)
         created = c_void_p()
-        self._release = _released_when_unused(self, _destroy, package, created, os.getpid())
+        self._release = _released_when_unused(self, _destroy, package, created, self.lock, os.getpid())
         contexts.add(self)
         _of_this_process.add(self)
         self.address = package.library.create_context(package.address, created)
@@ -155,7 +155,7 @@ class ContextHandle:
             return self._submitted.submit(call)
 
     def _check_open(self) -> None:
-        if self.is_closed:
+        if self.is_closed or not self._release.alive:
             raise LaunchError(f"{self.where} is closed; load it again")
 
     def check_idle(self) -> None:
@@ -191,7 +191,11 @@ def _released_when_unused(owner: object, release: Callable[..., None], *argument
     return finalizer
 
 
-def _destroy(package: OpenedPackage, created: c_void_p, process: int) -> None:
+def _destroy(package: OpenedPackage, created: c_void_p, lock: threading.Lock, process: int) -> None:
+    """Takes the lock for good: the garbage collector comes here before it calls `__del__` of objects that still have
+    the context, and the library may give its address to the next one.
+    """
+    lock.acquire(blocking=False)
     _release_here(package.library.destroy_context, created, process)
 
 
