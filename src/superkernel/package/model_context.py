@@ -123,7 +123,7 @@ class ModelContext:
         )
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._entries]
+        return list({*super().__dir__(), *self._entries})
 
     # -- states ------------------------------------------------------------------------------------------------
 
