@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from ctypes import c_void_p
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -239,7 +240,7 @@ def test_a_folder_of_another_user_is_refused_with_the_reason(package: Path) -> N
         os.setgroups([])
         os.setuid(65534)
         found = []
-        for use in (summarise, verify, sk.load_model, lambda path: library.open(path, 1, "sleep", ())):
+        for use in (summarise, verify, sk.load_model, lambda path: library.open(path, 1, "sleep", (), c_void_p())):
             try:
                 use(Path(package.name))
             except BaseException as error:

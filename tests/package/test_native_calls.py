@@ -18,7 +18,7 @@ from handmade_package import WEIGHT, write_counter, write_handmade
 
 import superkernel as sk
 from superkernel.errors import LaunchError
-from superkernel.package import native_calls, object_layouts
+from superkernel.package import native_calls, object_layouts, prepared_calls
 from superkernel.package.checked_calls import EntryCalls
 from superkernel.package.library_functions import LibraryFunctions
 from superkernel.package.prepared_calls import prepare_call
@@ -192,7 +192,7 @@ def test_arrays_of_out_that_do_not_fit_get_the_sentence_of_the_slow_check(model:
 def test_a_context_in_use_is_refused_and_free_again_afterwards(model: Any, calls_before: int) -> None:
     for _ in range(calls_before):
         model(X, Y)
-    with model._handle.held():
+    with model._handle.lock:
         refused: list[BaseException] = []
 
         def call() -> None:
@@ -250,16 +250,19 @@ def test_no_call_runs_while_another_thread_holds_the_context(tmp_path: Path) -> 
         def watch() -> None:
             nonlocal held
             library, address = model._handle.library, model._handle.address
+            first, second = np.empty(4, np.float32), np.empty(4, np.float32)
+
+            def read() -> None:
+                for total in (first, second):  # only the interpreter
+                    library.read_state(address, "total", total.ctypes.data, total.nbytes)
+
             while not stop.is_set():
                 os.sched_yield()  # another thread gets the interpreter, and the context
                 try:
-                    with model._handle.held():
-                        first, second = np.empty(4, np.float32), np.empty(4, np.float32)
-                        for total in (first, second):  # only the interpreter
-                            library.read_state(address, "total", total.ctypes.data, total.nbytes)
-                        held += 1
+                    model._handle.alone(read)
+                    held += 1
                     if not np.array_equal(first, second):
-                        bad.append((first, second))
+                        bad.append((first.copy(), second.copy()))
                 except LaunchError as reason:  # a call runs that has given the interpreter away
                     if "another thread is running in this context" not in str(reason):
                         bad.append(reason)
@@ -295,6 +298,26 @@ def test_a_failed_run_raises_the_sentence_of_the_library_and_frees_the_context(p
             function(x, y)
         assert not model._handle.lock.locked()
         model._handle._release.detach()
+
+
+def test_an_argument_that_changes_while_results_are_allocated_is_checked_again(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed: list[np.ndarray[Any, Any]] = []
+
+    def allocate(dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        for array in changed:
+            array.resize((1, 4), refcheck=False)  # as another thread may
+        return np.empty(shape, dtype)
+
+    monkeypatch.setattr(prepared_calls, "ALIGNED_FROM", 0)
+    monkeypatch.setattr(prepared_calls, "empty_array", allocate)
+    with sk.load_model(package) as model:
+        np.testing.assert_array_equal(model(X, Y), X + Y * WEIGHT)
+        x = X.copy()
+        changed.append(x)
+        with pytest.raises(LaunchError, match=r"'x' has shape \[1, 4\], the model takes \[2, 4\]"):
+            model(x, Y)
 
 
 def test_a_closed_model_refuses_and_the_function_outlives_it(package: Path) -> None:

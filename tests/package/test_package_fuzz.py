@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from ctypes import c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +95,10 @@ def open_everywhere(package: Path, library: LibraryFunctions) -> int:
     refused = 0
 
     def open_in_c() -> None:
-        model = library.open(package, 1, "sleep", ())
+        model = library.open(package, 1, "sleep", (), c_void_p())
         try:
             library.describe(model)
-            library.destroy_context(library.create_context(model))
+            library.destroy_context(library.create_context(model, c_void_p()))
         finally:
             library.close(model)
 

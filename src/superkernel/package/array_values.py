@@ -57,9 +57,10 @@ def empty_array(dtype: str, shape: tuple[int, ...]) -> Array:
 
 def empty_tensor(dtype: str, shape: tuple[int, ...]) -> Any:
     torch = torch_or_none()
+    array = empty_array(dtype, shape)  # from_numpy takes half of the time of torch.empty, and no default device
     if dtype == "bfloat16":
-        return torch.empty(shape, dtype=torch.bfloat16)
-    return torch.from_numpy(empty_array(dtype, shape))  # half of the time of torch.empty
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def place_input(expected: ArrayType, value: Any, where: str) -> PlacedArray:
@@ -129,6 +130,9 @@ def _place_tensor(expected: ArrayType, tensor: Any, where: str, is_output: bool 
         raise LaunchError(f"{where} has no memory of its own: {reason}") from reason
     if tensor.nbytes and not address:
         raise LaunchError(f"{where} has no memory: it is a fake tensor, or its storage was freed")
+    if address % tensor.itemsize:
+        remedy = _remedy(".clone()", is_output)
+        raise LaunchError(f"{where} does not begin at a multiple of its item size; {remedy}")
     return PlacedArray(address, tuple(tensor.shape), tensor.nbytes, tensor)
 
 
@@ -163,11 +167,11 @@ def _as_array(value: Any, where: str) -> Array:
                     "copy it to the host"
                 )
             return np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError, ValueError) as reason:
+        except (AttributeError, BufferError, LookupError, OSError, RuntimeError, TypeError, ValueError) as reason:
             raise LaunchError(f"{where} cannot be taken by DLPack: {reason}") from reason
     try:
         return np.asarray(memoryview(value))
-    except (TypeError, ValueError, NotImplementedError) as reason:
+    except (BufferError, NotImplementedError, TypeError, ValueError) as reason:
         raise LaunchError(
             f"{where} is a {type(value).__name__}; pass a numpy array, a torch tensor, or an object with __dlpack__ or "
             "the buffer protocol"
@@ -199,6 +203,13 @@ def check_overlaps(outputs: Sequence[PlacedArray], inputs: Sequence[PlacedArray]
                     raise LaunchError(
                         f"{where}: output {index} and {kind} {number} overlap in memory; pass an array of its own"
                     )
+
+
+def count_writes(outputs: Sequence[Any]) -> None:
+    """Autograd counts versions of tensors, and refuses to use one that was written after it had been saved."""
+    tensors = [value for value in outputs if is_tensor(value)]
+    if tensors:
+        torch_or_none().autograd.graph.increment_version(tensors)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import LaunchError, nearest
-from .array_values import PlacedArray, check_overlaps, place_input, place_output, result_kind
+from ..errors import LaunchError, counted, nearest
+from .array_values import PlacedArray, check_overlaps, count_writes, place_input, place_output, result_kind
 from .library_functions import EntryDescription
 from .opened_package import ContextHandle
 from .return_structure import put_results
@@ -31,10 +31,12 @@ class EntryCalls:
 
     def call(self, arguments: Sequence[Any], named: Mapping[str, Any], out: Any, wait: bool = False) -> Any:
         """`wait`: until the context is free; otherwise a call at the same time is refused."""
-        for _ in self.context.wait() if wait else self.context.attempt():
-            try:
+        attempt, taken = self.context.wait if wait else self.context.attempt, False
+        try:
+            for taken in attempt():  # noqa: B007 (used in `finally`)
                 return self.run(arguments, named, out)
-            finally:
+        finally:
+            if taken:
                 self.context.lock.release()
         return self.context.refuse()
 
@@ -50,6 +52,7 @@ class EntryCalls:
             given = self._given_outputs(out)
             outputs = [place_output(kind, value, self.where) for kind, value in zip(chosen.outputs, given, strict=True)]
             check_overlaps(outputs, inputs, self.where)
+            count_writes(given)
             self._run_placed(chosen, inputs, outputs)
             return out
         results = result_kind(values)
@@ -71,7 +74,7 @@ class EntryCalls:
         else:
             status = library.run_bucket(self.handle, self.index, shape, ctypes.c_int64(chosen.size), *addresses)
         if status:
-            raise library.failure(status)
+            raise self.context.failure(status)
 
     def _given_outputs(self, out: Any) -> Sequence[Any]:
         count = len(self.output_addresses)
@@ -87,9 +90,10 @@ class EntryCalls:
 
 def in_order(names: Sequence[str], arguments: Sequence[Any], named: Mapping[str, Any], where: str) -> Sequence[Any]:
     """One value for each input; a LaunchError unless every input was passed once, by its place or its name."""
-    takes = f"it takes {len(names)} inputs ({', '.join(names)})" if names else "it takes no inputs"
+    takes = f"it takes {counted(len(names), 'input')} ({', '.join(names)})" if names else "it takes no inputs"
     if len(arguments) > len(names):
-        raise LaunchError(f"{where}: {len(arguments)} inputs were passed; {takes}")
+        passed = counted(len(arguments), "input was", "inputs were")
+        raise LaunchError(f"{where}: {passed} passed; {takes}")
     values = dict(zip(names, arguments, strict=False))
     for name, value in named.items():
         if name not in names:

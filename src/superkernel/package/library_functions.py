@@ -177,18 +177,17 @@ class LibraryFunctions:
             function.argtypes = arguments
         return function
 
-    def failure(self, status: int) -> SuperKernelError:
+    def failure(self, status: int, where: str = "") -> SuperKernelError:
         """The error of a function that has just failed on this thread."""
         kind = UnsupportedError if status in _UNSUPPORTED else BuildError if status in _BAD_PACKAGE else LaunchError
-        return kind(_text(self._last_error()))
+        return kind(where + _text(self._last_error()))
 
     def _check(self, status: int) -> None:
         if status:
             raise self.failure(status)
 
-    def open(self, path: Path, threads: int, wait: str, cpus: Sequence[int]) -> int:
-        """The address of the opened model."""
-        model = c_void_p()
+    def open(self, path: Path, threads: int, wait: str, cpus: Sequence[int], model: c_void_p) -> int:
+        """The address of the opened model; it is in `model` before a signal handler can raise an exception."""
         numbers = (c_int32 * len(cpus))(*cpus)
         options = _Options(ctypes.sizeof(_Options), threads, WAIT_POLICIES.index(wait), numbers, len(cpus), 0)
         self._check(
@@ -222,8 +221,8 @@ class LibraryFunctions:
             tuple(states),
         )
 
-    def create_context(self, model: int) -> int:
-        context = c_void_p()
+    def create_context(self, model: int, context: c_void_p) -> int:
+        """The address of the context, which is in `context` as well."""
         self._check(self._create(model, None, ctypes.byref(context)))
         assert context.value is not None
         return context.value

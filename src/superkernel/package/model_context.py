@@ -65,7 +65,7 @@ class ModelEntry:
     def outputs(self) -> tuple[ArrayType, ...]:
         return self.description.shapes[0].outputs
 
-    def submit(self, *arguments: Any, out: Any = None, **named: Any) -> Future[Any]:
+    def submit(self, /, *arguments: Any, out: Any = None, **named: Any) -> Future[Any]:
         """Start a call behind those that were submitted before; leave its arrays alone until the future is done."""
         return self._calls.context.submit(lambda: self._calls.call(arguments, named, out, wait=True))
 
@@ -110,13 +110,13 @@ class ModelContext:
     def entries(self) -> Mapping[str, ModelEntry]:
         return MappingProxyType(self._entries)
 
-    def submit(self, *arguments: Any, out: Any = None, **named: Any) -> Future[Any]:
+    def submit(self, /, *arguments: Any, out: Any = None, **named: Any) -> Future[Any]:
         """Starts a call of that entry; see `ModelEntry.submit`."""
         if self._default is None:
             raise self._several_entries()
         return self._default.submit(*arguments, out=out, **named)
 
-    def _no_default(self, *arguments: Any, **named: Any) -> Any:
+    def _no_default(self, /, *arguments: Any, **named: Any) -> Any:
         raise self._several_entries()
 
     def _several_entries(self) -> LaunchError:
@@ -135,7 +135,7 @@ class ModelContext:
         )
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._entries]
+        return list({*super().__dir__(), *self._entries})
 
     # -- states ------------------------------------------------------------------------------------------------
 
@@ -146,18 +146,18 @@ class ModelContext:
 
     def reset(self) -> None:
         """Gives all states their initial values."""
-        with self._handle.held():
-            self._handle.library.reset(self._handle.address)
+        self._handle.alone(lambda: self._handle.library.reset(self._handle.address))
 
     def save_state(self) -> dict[str, Array]:
         """Copies of all states, as numpy arrays; bfloat16 as its bits in uint16."""
-        with self._handle.held():
-            saved = {}
-            for state in self.description.states:
-                array = empty_array(state.dtype, state.shape)
-                self._handle.library.read_state(self._handle.address, state.name, array.ctypes.data, array.nbytes)
-                saved[state.name] = array
+        saved = {state.name: empty_array(state.dtype, state.shape) for state in self.description.states}
+
+        def read() -> dict[str, Array]:
+            for name, array in saved.items():
+                self._handle.library.read_state(self._handle.address, name, array.ctypes.data, array.nbytes)
             return saved
+
+        return self._handle.alone(read)
 
     def load_state(self, values: Mapping[str, Any]) -> None:
         """Sets all states from what `save_state` returned. Everything is checked before anything is written."""
@@ -172,9 +172,12 @@ class ModelContext:
             if name not in values:
                 raise LaunchError(f"{where}: the state {name!r} is missing; save_state() returns all")
         placed = {state.name: place_state(state, values[state.name], where) for state in self.description.states}
-        with self._handle.held():
+
+        def write() -> None:
             for name, array in placed.items():
                 self._handle.library.write_state(self._handle.address, name, array.address, array.size)
+
+        self._handle.alone(write)
 
     def copy_state(self, source: ModelContext) -> None:
         """Sets all states to those of another context of the same package."""
@@ -182,8 +185,8 @@ class ModelContext:
             raise LaunchError(f"{self._handle.where}: copy_state takes a context, not a {type(source).__name__}")
         if source is self:
             return
-        with source._handle.held(), self._handle.held():
-            self._handle.library.copy_states(self._handle.address, source._handle.address)
+        to, origin = self._handle, source._handle
+        origin.alone(lambda: to.alone(lambda: to.library.copy_states(to.address, origin.address)))
 
     # -- life --------------------------------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ def native_call(
     kept: list[Any] = [context, otherwise, put, context.lock.acquire, context.lock.release]
 
     def refuse(status: int) -> None:
-        raise context.library.failure(status)
+        raise context.failure(status)
 
     def address(value: Any) -> int:
         """Of an object that lives as long as the function."""

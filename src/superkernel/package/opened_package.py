@@ -1,4 +1,9 @@
-"""package.opened_package: libsuperkernel and a folder -> an opened model and its contexts, freed when unused."""
+"""package.opened_package: libsuperkernel and a folder -> an opened model and its contexts, freed when unused.
+
+An exception of a signal handler may end any step here, and the handler itself may call, submit or close. So the lock
+of a package is one that its thread may take again; what frees a model or a context is there before the library makes
+it; and to close again goes on where it was interrupted.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +12,20 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from ctypes import c_void_p
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
-from ..errors import BuildError, GraphError, LaunchError
+from ..errors import BuildError, GraphError, LaunchError, SuperKernelError
 from ..model.json_value import parse_json
 from ..runtime.submitted_launches import SubmittedLaunches
 from .file_names import MANIFEST
 from .library_functions import LibraryFunctions, ModelDescription
 from .return_structure import structure_from_json
+
+Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True)
@@ -37,28 +44,24 @@ class OpenedPackage:
         self.library = library
         self.path = path
         self.settings = settings
-        self.address = library.open(path, settings.threads, settings.wait, settings.cpus)
-        self._release = _released_when_unused(self, _release_here, library.close, self.address, os.getpid())
+        opened = c_void_p()
+        self._release = _released_when_unused(self, _release_here, library.close, opened, os.getpid())
+        self.address = library.open(path, settings.threads, settings.wait, settings.cpus, opened)
         self.description = _with_structures(library.describe(self.address), path)
         self.where = f"package {self.description.name!r}"
         self._contexts: weakref.WeakSet[ContextHandle] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()  # between what opens contexts, submits calls and closes
         self.is_closed = False
 
     def create_context(self) -> ContextHandle:
-        with self._lock:
-            if self.is_closed:
+        with self.lock:
+            if self.is_closed or not self._release.alive:
                 raise LaunchError(f"{self.where} is closed; load it again")
-            context = ContextHandle(self)
-            self._contexts.add(context)
-            _of_this_process.add(context)
-            return context
+            return ContextHandle(self, self._contexts)
 
     def close(self) -> None:
         """Closes all contexts, then the model. Refused, with all of them open, while a call runs or was submitted."""
-        with self._lock:
-            if self.is_closed:
-                return
+        with self.lock:
             contexts = tuple(self._contexts)
             for context in contexts:
                 context.check_idle()
@@ -69,7 +72,7 @@ class OpenedPackage:
 
     def after_fork(self) -> None:
         """In the child: a thread that held the lock is in the parent."""
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
 
 
 def _with_structures(description: ModelDescription, path: Path) -> ModelDescription:
@@ -92,20 +95,23 @@ def _with_structures(description: ModelDescription, path: Path) -> ModelDescript
 class ContextHandle:
     """A context of libsuperkernel. The call that runs in it holds the lock; closing it takes the lock for good."""
 
-    def __init__(self, package: OpenedPackage) -> None:
+    def __init__(self, package: OpenedPackage, contexts: weakref.WeakSet[ContextHandle]) -> None:
         self.package = package  # which must outlive the context
         self.library = package.library
         self.where = package.where
         self.lock = threading.Lock()
-        # `for _ in attempt():` runs its body with the lock, or not at all. Python calls handlers of signals, which may
-        # raise, where a call returns: never between taking the lock here and a `try` at the beginning of the body.
+        # `for taken in attempt():` runs its body with the lock, or not at all. It stands in a `try` whose `finally`
+        # gives back a lock that was taken: Python calls handlers of signals, which may raise, where a call returns, and
+        # so never between taking the lock and the body.
         self.attempt = partial(iter, partial(self.lock.acquire, False), False)
-        self.wait = partial(iter, partial(self.lock.acquire, True), False)
-        self._closing = threading.Lock()  # between close and submit
-        self.is_closed = False
+        self._wait = partial(iter, partial(self.lock.acquire, True), False)
+        self.is_closed = self._is_closing = False
         self._submitted = SubmittedLaunches(package.description.name)
-        self.address = package.library.create_context(package.address)
-        self._release = _released_when_unused(self, _destroy, package, self.address, os.getpid())
+        created = c_void_p()
+        self._release = _released_when_unused(self, _destroy, package, created, self.lock, os.getpid())
+        contexts.add(self)
+        _of_this_process.add(self)
+        self.address = package.library.create_context(package.address, created)
 
     def refuse(self) -> NoReturn:
         """After an attempt to take the lock."""
@@ -115,30 +121,41 @@ class ContextHandle:
             "model.new_context()"
         )
 
+    def failure(self, status: int) -> SuperKernelError:
+        """Of a call that has just failed on this thread."""
+        return self.library.failure(status, f"{self.where}: ")
+
     def after_fork(self) -> None:
         """In the child: threads that held the locks are in the parent. The lock of calls stays the same object."""
-        self._closing = threading.Lock()
         if not self.is_closed and self.lock.locked():
             self.lock.release()
         self.package.after_fork()
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        for _ in self.attempt():
-            try:
-                yield
-            finally:
+    def wait(self) -> Iterator[bool]:
+        """As `attempt`, when the context is free. A context that is closed does not become free."""
+        taken: Iterator[bool] = self.attempt() if self.is_closed else self._wait()
+        return taken
+
+    def alone(self, use: Callable[[], Returned]) -> Returned:
+        """What `use` returns; refused while a call runs."""
+        taken = False
+        try:
+            for taken in self.attempt():  # noqa: B007 (used in `finally`)
+                return use()
+        finally:
+            if taken:
                 self.lock.release()
-            return
-        self.refuse()
+        return self.refuse()
 
     def submit(self, call: Callable[[], Any]) -> Future[Any]:
-        with self._closing:
+        with self.package.lock:
+            if self._is_closing:
+                raise LaunchError(f"{self.where}: submit() by a signal handler or finalizer during close()")
             self._check_open()
             return self._submitted.submit(call)
 
     def _check_open(self) -> None:
-        if self.is_closed:
+        if self.is_closed or not self._release.alive:
             raise LaunchError(f"{self.where} is closed; load it again")
 
     def check_idle(self) -> None:
@@ -146,19 +163,24 @@ class ContextHandle:
         if pending := self._submitted.pending():
             raise LaunchError(f"{self.where}: close() while {pending} submitted calls are not done")
         if not self.is_closed and self.lock.locked():
-            raise LaunchError(f"{self.where}: close() while a call is running")
+            raise self._running()
+
+    def _running(self) -> LaunchError:
+        return LaunchError(f"{self.where}: close() while a call is running")
 
     def close(self) -> None:
-        with self._closing:
-            if self.is_closed:
-                return
-            self.check_idle()
-            for _ in self.attempt():
-                self.is_closed = True
-                break
-            else:
-                self.refuse()
-        self._submitted.stop()
+        with self.package.lock:
+            if not self.is_closed:
+                self._is_closing = True
+                try:
+                    self.check_idle()
+                    for taken in self.attempt():
+                        self.is_closed = taken
+                        break
+                    if not self.is_closed:
+                        raise self._running()
+                finally:
+                    self._is_closing = False
         self._release()
 
 
@@ -169,14 +191,18 @@ def _released_when_unused(owner: object, release: Callable[..., None], *argument
     return finalizer
 
 
-def _destroy(package: OpenedPackage, address: int, process: int) -> None:
-    _release_here(package.library.destroy_context, address, process)
+def _destroy(package: OpenedPackage, created: c_void_p, lock: threading.Lock, process: int) -> None:
+    """Takes the lock for good: the garbage collector comes here before it calls `__del__` of objects that still have
+    the context, and the library may give its address to the next one.
+    """
+    lock.acquire(blocking=False)
+    _release_here(package.library.destroy_context, created, process)
 
 
-def _release_here(release: Callable[[int], None], address: int, process: int) -> None:
+def _release_here(release: Callable[[int], None], made: c_void_p, process: int) -> None:
     """In the child of a fork, what the parent has opened is left alone: its threads do not exist there."""
-    if os.getpid() == process:
-        release(address)
+    if made.value is not None and os.getpid() == process:
+        release(made.value)
 
 
 _of_this_process: weakref.WeakSet[ContextHandle] = weakref.WeakSet()

@@ -17,8 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from ..targets.buffers import torch_or_none
-from .array_values import ALIGNED_FROM, DATA_OFFSET, HAS_KNOWN_LAYOUT, empty_array, numpy_dtype, read_address
+from ..targets.buffers import is_tensor, torch_or_none
+from .array_values import (
+    ALIGNED_FROM,
+    DATA_OFFSET,
+    HAS_KNOWN_LAYOUT,
+    empty_array,
+    numpy_dtype,
+    read_address,
+)
 from .checked_calls import EntryCalls
 from .library_functions import ArrayType, EntryShape
 from .native_calls import native_call
@@ -42,6 +49,7 @@ class _ArrayLibrary:
     fits_as_output: str
     address: str
     result: str  # what is returned for the numpy array of a result
+    before_writing: str  # a statement; {0} are the outputs
     names: Mapping[str, Any]
 
 
@@ -73,18 +81,23 @@ def _call_by_sizes(calls: EntryCalls) -> Call:
         try:
             sizes = tuple([value.shape for value in arguments])
             call_for_sizes = by_sizes.get(sizes)
-        except (AttributeError, TypeError):  # no array, or a shape that is no tuple
+        except (AttributeError, TypeError, RuntimeError):  # no array, a shape that is no tuple, a nested tensor
             return calls.call(arguments, named, out)
         if call_for_sizes is not None:
             if out is None and not named:
                 return call_for_sizes(*arguments)
             return call_for_sizes(*arguments, out=out, **named)
         returned = calls.call(arguments, named, out)
-        if not named and len(by_sizes) < _MOST_SIZES:
+        if not named and len(by_sizes) < _MOST_SIZES and all(map(_is_array, arguments)):
             by_sizes[sizes] = _call_for_sizes(calls, _sized_shape(calls, sizes))
         return returned
 
     return call
+
+
+def _is_array(value: Any) -> bool:
+    """Other objects may have a `shape` that is not that of their memory, and functions for sizes take none of them."""
+    return type(value) is np.ndarray or is_tensor(value)
 
 
 def _sized_shape(calls: EntryCalls, sizes: Sequence[tuple[int, ...]]) -> _SizedShape:
@@ -128,20 +141,26 @@ _NUMPY = _ArrayLibrary(
     fits_as_output="{0}.flags.carray",
     address="read_address(id({0}) + data_offset).value",
     result="{0}",
+    before_writing="pass",
     names={},
 )
 
 
 def _torch(torch: Any, shape: EntryShape) -> _ArrayLibrary:
+    fits = "{0}.is_cpu and {0}.is_contiguous() and not {0}.is_neg() and {0}.data_ptr()"
     return _ArrayLibrary(
         torch.Tensor,
         lambda dtype: getattr(torch, dtype),
         torch.Size,
-        fits="{0}.is_cpu and {0}.is_contiguous() and not {0}.is_neg() and {0}.data_ptr()",
-        fits_as_output="{0}.is_cpu and {0}.is_contiguous() and not {0}.is_neg() and not {0}.requires_grad",
+        fits=fits,
+        fits_as_output=f"{fits} and not {{0}}.requires_grad",
         address="{0}.data_ptr()",
         result="tensor{1}({0})",
-        names={f"tensor{index}": _to_tensor(torch, kind.dtype) for index, kind in enumerate(shape.outputs)},
+        before_writing="count_writes({0})",
+        names={
+            "count_writes": torch.autograd.graph.increment_version,
+            **{f"tensor{index}": _to_tensor(torch, kind.dtype) for index, kind in enumerate(shape.outputs)},
+        },
     )
 
 
@@ -163,7 +182,7 @@ def _written_call(calls: EntryCalls, sized: _SizedShape, arrays: _ArrayLibrary, 
         "refuse": context.refuse,
         "release": context.lock.release,
         "run": context.library.run_index if sized.size is None else context.library.run_bucket,
-        "failure": context.library.failure,
+        "failure": context.failure,
         "context": calls.handle,
         "entry": calls.index,
         "shape": sized.index,
@@ -231,6 +250,7 @@ def _call_source(sized: _SizedShape, arrays: _ArrayLibrary, returned: str) -> st
         *(f"    {target} = {arrays.address.format(result)}" for target, result in zip(targets, results, strict=True)),
         f"    if {_overlaps(sources, targets)}:",
         f"        return other_call({listed}, out=out)",
+        f"    {arrays.before_writing.format('given')}",
         *_run_lines(sized, sources, targets),
         "    return out",
         "",
@@ -244,16 +264,18 @@ def _run_lines(sized: _SizedShape, input_addresses: Sequence[str], output_addres
     """The call of libsuperkernel; the arrays of addresses belong to the thread that holds the lock."""
     which = "context, entry, shape" if sized.size is None else "context, entry, shape, size"
     return [
-        "    for _ in attempt():",
-        "        try:",
+        "    taken = False",
+        "    try:",
+        "        for taken in attempt():",
         *(f"            inputs[{index}] = {address}" for index, address in enumerate(input_addresses)),
         *(f"            outputs[{index}] = {address}" for index, address in enumerate(output_addresses)),
         f"            status = run({which}, input_pointers, output_pointers)",
-        "        finally:",
+        "            break",
+        "        else:",
+        "            refuse()",
+        "    finally:",
+        "        if taken:",
         "            release()",
-        "        break",
-        "    else:",
-        "        refuse()",
         "    if status:",
         "        raise failure(status)",
     ]

@@ -84,7 +84,7 @@ class TorchEntry:
         self.__doc__ = description.doc or None
         self.__signature__ = call_signature([kind.name for kind in self.inputs])
 
-    def __call__(self, *arguments: Any, out: Any = None, **named: Any) -> Any:
+    def __call__(self, /, *arguments: Any, out: Any = None, **named: Any) -> Any:
         self._model.check_open()
         if out is not None:
             raise UnsupportedError(
@@ -105,7 +105,7 @@ class TorchEntry:
             results = [self._array(tensor) for tensor in results]
         return put_results(self.description.returns, results)
 
-    def submit(self, *arguments: Any, **named: Any) -> Future[Any]:
+    def submit(self, /, *arguments: Any, **named: Any) -> Future[Any]:
         """Start a call behind those that were submitted before."""
         return self._model.submit_call(lambda: self(*arguments, **named))
 
@@ -151,11 +151,11 @@ class TorchModel:
     def entries(self) -> Mapping[str, TorchEntry]:
         return MappingProxyType(self._entries)
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, /, *arguments: Any, **named: Any) -> Any:
         """Calls the only entry, or the entry `forward`."""
         return self._default()(*arguments, **named)
 
-    def submit(self, *arguments: Any, **named: Any) -> Future[Any]:
+    def submit(self, /, *arguments: Any, **named: Any) -> Future[Any]:
         return self._default().submit(*arguments, **named)
 
     def _default(self) -> TorchEntry:
@@ -190,7 +190,6 @@ class TorchModel:
         if pending := self._submitted.pending():
             raise LaunchError(f"{self._where}: close() while {pending} submitted calls are not done")
         self._is_closed = True
-        self._submitted.stop()
 
     def __enter__(self) -> Self:
         return self

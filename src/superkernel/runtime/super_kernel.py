@@ -61,7 +61,7 @@ class SuperKernel:
         self._launch_limit = target.planner.launch_limit
         self._where = f"super_kernel_scope {graph.name!r}: "
         self._built, self._choice = built, LaunchChoice(built, keeps_cores, self.crowded)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may launch or close where its thread holds it
         self._closed = False
         self._submitted = SubmittedLaunches(graph.name)
         self._twin: BuiltKernel | None = None  # takes time stamps
@@ -400,7 +400,6 @@ class SuperKernel:
             if running:
                 raise LaunchError(f"{self._where}close() while {running} launches are running")
             self._closed = True
-        self._submitted.stop()
         for kernel in loaded:
             kernel.close()
         for unfused in self._unfused.values():

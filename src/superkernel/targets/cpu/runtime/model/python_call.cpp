@@ -133,8 +133,10 @@ Object* refuse(const Call& call, sk_status status) {
 SK_CALL_PATH Object* run_into(Results& results, Object* const* arguments, intptr_t count, Object* names) {
     const Call& call = results.call;
     void *inputs[kMostArrays], *outputs[kMostArrays];
-    for (int64_t i = 0; i < call.input_count; ++i) inputs[i] = array(arguments[i]).data;
     if (!results.place(outputs)) return nullptr;
+    // Where that was code of Python, other threads may have run, and an argument may be another array now.
+    if (!all_fit(call, arguments, count)) return call.vector_call(call.otherwise, arguments, size_t(count), names);
+    for (int64_t i = 0; i < call.input_count; ++i) inputs[i] = array(arguments[i]).data;
     const auto finish = [&](sk_status status) {
         if (status == SK_OK) return results.returned();
         // arrays that overlap: nothing was run

@@ -136,7 +136,7 @@ SK_CALL_PATH void RunContext::check_addresses(const EntrySpec& entry, const Shap
         const char* const kind = i < input_count ? "input" : "output";
         if (begin == nullptr) fail(SK_ERROR_ARGUMENT, "entry '%s': %s '%s' has no memory", entry.name.c_str(), kind, spec.name.c_str());
         if (reinterpret_cast<uintptr_t>(begin) % sk_dtype_bytes(spec.dtype) != 0) {
-            fail(SK_ERROR_ARGUMENT, "entry '%s': %s '%s' is not aligned to its elements of %zu bytes", entry.name.c_str(), kind,
+            fail(SK_ERROR_ARGUMENT, "entry '%s': %s '%s' is not aligned to its elements of %zu bytes; give it memory that is", entry.name.c_str(), kind,
                  spec.name.c_str(), sk_dtype_bytes(spec.dtype));
         }
         if (i < input_count) continue;
