@@ -11,7 +11,7 @@ import superkernel as sk
 from superkernel.errors import UnsupportedError
 from superkernel.frontend.export.entry_buckets import BucketedEntry, prove_buckets, with_rows
 from superkernel.frontend.export.entry_requests import entry_requests
-from superkernel.frontend.export.trace_entry import export_program
+from superkernel.frontend.export.exported_program import export_program
 
 BUCKETS = ((4, 16), (1, 4, 16), (8,), (3, 5))
 KEPT = ("aten::mm", "aten::bmm", "aten::addmm", "aten::sort", "aten::topk", "aten::convolution")
