@@ -478,6 +478,7 @@ def test_inputs_must_be_dense(tmp_path: Path) -> None:
     [
         ({"model": Memory}, "not the class Memory"),
         ({"model": 3}, "export needs a model"),
+        ({"model": nn.LazyLinear(2)}, "'weight' gets its shape in the first call: call the model once"),
         ({"args": torch.ones(1)}, "a tuple of example inputs"),
         ({"args": {}}, "there is no entry"),
         ({"args": {"a b": (torch.ones(1),)}}, "no name of an entry"),

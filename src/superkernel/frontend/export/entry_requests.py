@@ -55,6 +55,10 @@ def entry_requests(model: object, args: object, buckets: object) -> list[EntryRe
         raise GraphError("export needs a model of Python code, not one of torch.jit: pass the model it was made from")
     if not callable(model):
         raise GraphError(f"export needs a model or a function, not {shown(model)}")
+    if isinstance(model, torch.nn.Module):
+        for name, weight in (*model.named_parameters(), *model.named_buffers()):
+            if torch.nn.parameter.is_lazy(weight):
+                raise GraphError(f"export: {name!r} gets its shape in the first call: call the model once before")
     by_entry = args if isinstance(args, Mapping) else {DEFAULT_ENTRY: args}
     if not by_entry:
         raise OptionError("export: there is no entry: pass example inputs")
