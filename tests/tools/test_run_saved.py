@@ -150,6 +150,8 @@ def test_wrong_inputs_are_named(shell: Shell, saved: Path, tmp_path: Path) -> No
     intact = (saved / "x.npy").read_bytes()
     (tmp_path / "header.npy").write_bytes(intact[:10] + b"{" * 20 + intact[30:])
     (tmp_path / "huge.npy").write_bytes(intact.replace(b"(8,), }" + b" " * 17, b"(80000000000000000,), } "))
+    digits = b"(" + b"9" * 22 + b",), } "
+    (tmp_path / "digits.npy").write_bytes(intact.replace(b"(8,), }" + b" " * (len(digits) - 7), digits))
     os.mkfifo(tmp_path / "pipe.npy")
     long = "x" * 300
     wrong: dict[str, dict[str, Any]] = {
@@ -160,6 +162,7 @@ def test_wrong_inputs_are_named(shell: Shell, saved: Path, tmp_path: Path) -> No
         "objects.npy cannot be read as .npy": {"x": tmp_path / "objects.npy"},
         "header.npy cannot be read as .npy": {"x": tmp_path / "header.npy"},
         "huge.npy cannot be read as .npy": {"x": tmp_path / "huge.npy"},
+        "digits.npy cannot be read as .npy": {"x": tmp_path / "digits.npy"},
         "pipe.npy is no regular file": {"x": tmp_path / "pipe.npy"},
         f"{long} cannot be read as .npy": {"x": long},
         f"no op of 'scaled' uses the name {long!r}": {long: 3},

@@ -127,7 +127,14 @@ def load_array(path: str, given: str) -> Array:
         value = np.load(path, allow_pickle=False)
     except (OSError, MemoryError) as reason:
         raise OptionError(f"--input {given}: {path} cannot be read as .npy: {reason}") from reason
-    except (ValueError, EOFError, SyntaxError, TokenError, TypeError) as reason:  # by what the header says
+    except (
+        ValueError,
+        EOFError,
+        SyntaxError,
+        TokenError,
+        TypeError,
+        OverflowError,
+    ) as reason:  # by what the header says
         raise OptionError(
             f"--input {given}: {path} cannot be read as .npy: it is no such file, or holds no numbers"
         ) from reason
