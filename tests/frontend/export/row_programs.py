@@ -117,7 +117,7 @@ class RowProgram:
         return x, torch.randint(0, 2, (rows,), generator=generator)
 
     def run(self, x: Tensor, ids: Tensor) -> Tensor:
-        values = [ids, x, *self.tables]
+        values = [ids, *self.tables, x]
         for step in self.steps:
             values.append(step(values))
         return values[-1]
@@ -133,12 +133,12 @@ def random_program(seed: int) -> RowProgram:
     runs = []
     for rows in _TRIED_ROWS:
         x, ids = program.inputs(rows)
-        runs.append([ids, x, *tables])
+        runs.append([ids, *tables, x])
     wanted = choose.randrange(2, 7)
     for _ in range(60):
         if len(program.steps) == wanted:
             break
-        text, step = _random_step(choose, runs[0])
+        text, step = _random_step(choose, *runs)
         try:
             results = [step(values) for values in runs]
         except (RuntimeError, ValueError, IndexError, TypeError, ZeroDivisionError):
@@ -152,15 +152,17 @@ def random_program(seed: int) -> RowProgram:
     return program
 
 
-def _random_step(choose: random.Random, values: Sequence[Tensor]) -> tuple[str, Compute]:
-    """Most steps take one of the last results."""
+def _random_step(choose: random.Random, values: Sequence[Tensor], others: Sequence[Tensor]) -> tuple[str, Compute]:
+    """Most steps take one of the last results. `others`: those for another number of rows."""
     recent = choose.choice((len(values) - 1, len(values) - 1, choose.randrange(1, len(values))))
     other = choose.randrange(1, len(values))
     kind = choose.choice(("elements", "along", "along", "along", "pairs", "indexed"))
     if kind == "along":
         name, along = choose.choice([*ALONG.items()])
         rank = max(values[recent].dim(), 1)
-        dim = choose.randrange(-rank, rank)
+        sizes = zip(values[recent].shape, others[recent].shape, strict=True)
+        of_rows = [dim for dim, (size, other) in enumerate(sizes) if size != other]
+        dim = choose.choice(of_rows) if of_rows and choose.random() < 0.4 else choose.randrange(-rank, rank)
         return f"{name}({recent}, dim={dim})", lambda values: along(values[recent], dim)
     if kind == "elements":
         name, compute = choose.choice([*ELEMENTS.items()])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from frontend.export.row_programs import RowProgram, random_program
@@ -9,11 +11,15 @@ from torch import Tensor
 
 import superkernel as sk
 from superkernel.errors import UnsupportedError
+from superkernel.frontend.capture.row_layouts import OpCall, RowsMix, Rule
+from superkernel.frontend.capture.row_rules import find_rule
+from superkernel.frontend.export import entry_buckets
 from superkernel.frontend.export.entry_buckets import BucketedEntry, prove_buckets, with_rows
 from superkernel.frontend.export.entry_requests import entry_requests
 from superkernel.frontend.export.exported_program import export_program
 
 BUCKETS = ((4, 16), (1, 4, 16), (8,), (3, 5))
+BATCH = sk.Dim("batch", (8,))
 KEPT = ("aten::mm", "aten::bmm", "aten::addmm", "aten::sort", "aten::topk", "aten::convolution")
 
 
@@ -64,6 +70,24 @@ def check_programs(seeds: range) -> tuple[int, int]:
 
 def test_programs_that_are_accepted_keep_rows_apart() -> None:
     assert min(check_programs(range(20))) >= 5
+
+
+def test_a_rule_that_lets_rows_mix_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_careless_rule(target: Any) -> Rule | None:
+        rule = find_rule(target)
+
+        def careless(call: OpCall) -> Any:
+            try:
+                return rule(call) if rule else None
+            except RowsMix:
+                return call.with_rows[0][1].computed()
+
+        return rule and careless
+
+    assert accepted(random_program(18), BATCH) is None
+    monkeypatch.setattr(entry_buckets, "find_rule", find_careless_rule)
+    with pytest.raises(AssertionError, match="flip"):
+        check_programs(range(18, 19))
 
 
 @pytest.mark.conformance
