@@ -216,12 +216,13 @@ instead of 10.0 / 15.5, and 7.5 / 22 instead of 14.1 / 34. On the EPYC the polic
 from C, and 4.5 / 9.4 instead of 4.5 / 17.9 from Python.
 
 What the machine does without a model stands beside. On the EPYC the loop that reads 256 KB had a tail of 2 at most in
-39 of 101 rounds, and in those ours had one in 27 of the 28 rows below. The other row, the policy from Python with
-`wait="spin"`, had 1.6 in another process a quarter of an hour later (in 3 idle rounds of 10, after the same peers). On
-the 16-core machine the loop itself has 3.5 to 6.4 in the run below: its caches are taken away more often than once in
-a hundred calls, so a caller that sleeps there cannot keep the limit where it reads as much, and all rounds were
-counted. Its workloads were measured in three calls of `package_short`: four blocks, encoder, decode step and
-convolution net after the team of models that spin had been mended.
+21 of 165 rounds, and ours had one in 29 of the 35 rows below: with `wait="spin"` and `out=` for all seven models, at
+most 1.8. The six others have 2.04 to 4.2, and where few rounds count they change: of two runs in quieter hours of the
+same day (39 and 25 such rounds) one had 27 of 28 rows within the limit, the other 24, all but those of the two smallest
+models from Python. On the 16-core machine the loop itself has 3.5 to 6.4 in the run below: its caches are taken away
+more often than once in a hundred calls, so a caller that sleeps there cannot keep the limit where it reads as much, and
+all rounds were counted. Its workloads were measured in three calls of `package_short`: four blocks, encoder, decode
+step and convolution net after the team of models that spin had been mended.
 
 `python3 -m superkernel.tools.bench.package_short results.json --cores 16 --seconds 200` measures the same figures with
 fewer calls, within a given time, and needs no installed package: `PYTHONPATH=src` is enough. All workloads compile at
