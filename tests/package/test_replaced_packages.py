@@ -81,9 +81,12 @@ def test_the_library_opens_one_folder(tmp_path: Path) -> None:
     ended = threading.Event()
 
     def replace_often() -> None:
+        """As exports do: a folder that was there is removed, and does not come back."""
         while not ended.is_set():
             exchange(opened, beside)
-            read_checksums(opened)  # takes a while
+            shutil.copytree(beside, fresh := tmp_path / "fresh.sk")
+            shutil.rmtree(beside)
+            fresh.rename(beside)
 
     thread = threading.Thread(target=replace_often)
     thread.start()
