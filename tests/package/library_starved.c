@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -38,6 +39,16 @@ static double seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* For which this thread has waited for a processor. */
+static double waited_seconds(void) {
+    FILE* file = fopen("/proc/thread-self/schedstat", "r");
+    unsigned long long ran = 0, waited = 0;
+    if (file == NULL) return 0; /* the system does not tell */
+    CHECK(fscanf(file, "%llu %llu", &ran, &waited) == 2);
+    fclose(file);
+    return 1e-9 * (double)waited;
+}
+
 /* Threads of this process, this one excluded; those of the model get the lowest priority as well. */
 static int other_threads(int lower) {
     DIR* folder = opendir("/proc/self/task");
@@ -54,6 +65,11 @@ static int other_threads(int lower) {
     }
     closedir(folder);
     return count;
+}
+
+/* The system removes a thread a moment after it was joined; one that a close has left ends when it gets a processor. */
+static void await_end_of_other_threads(void) {
+    while (other_threads(0) > 0) usleep(1000);
 }
 
 static void load_library(const char* file) {
@@ -128,16 +144,17 @@ static void close_promptly(const char* path, const char* file) {
     for (i = 0; i < 4; ++i) open_and_meet(path, i % 2 == 0 ? SK_WAIT_SPIN : SK_WAIT_BALANCED, &model[i], &context[i]);
     CHECK(other_threads(1) == 6);
     begin_busy();
-    start = seconds();
+    start = seconds() - waited_seconds();
     for (i = 0; i < 4; ++i) CHECK(destroy(context[i]) == SK_OK && close_model(model[i]) == SK_OK);
-    CHECK(seconds() - start < 3);
+    CHECK(seconds() - waited_seconds() - start < 3);
     CHECK(other_threads(0) > 0);
     CHECK(dlclose(library) == 0);
     end_busy();
-    while (other_threads(0) > 0) usleep(1000);
+    await_end_of_other_threads();
     load_library(file);
     open_and_meet(path, SK_WAIT_SPIN, &model[0], &context[0]);
-    CHECK(destroy(context[0]) == SK_OK && close_model(model[0]) == SK_OK && other_threads(0) == 0);
+    CHECK(destroy(context[0]) == SK_OK && close_model(model[0]) == SK_OK);
+    await_end_of_other_threads();
 }
 
 /* Unloading waits for the threads of models that are open: their code goes. */
@@ -149,7 +166,8 @@ static void unload_open(const char* path, const char* file) {
     open_and_meet(path, SK_WAIT_SPIN, &model, &context);
     CHECK(other_threads(1) == 2);
     begin_busy();
-    CHECK(dlclose(library) == 0 && other_threads(0) == 0);
+    CHECK(dlclose(library) == 0);
+    await_end_of_other_threads();
     end_busy();
     CHECK(dlopen(file, RTLD_NOW | RTLD_NOLOAD) == NULL);
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from package.awake_threads import await_end_of_awake_threads, awake_threads
 from package.c_library import OpenedModel, call, get_state, run, run_index
 from package.hand_made import OBJECT, Manifest, expected_sum, write_package
 
@@ -103,12 +104,6 @@ def test_threads_that_sleep_are_kept_off_the_processor_of_their_caller(folder: P
             os.sched_setaffinity(0, allowed)
 
 
-def awake_threads() -> list[int]:
-    """Those of the lowest priority that keep the processors of callers busy."""
-    tasks = [int(name) for name in os.listdir("/proc/self/task")]
-    return [task for task in tasks if Path(f"/proc/self/task/{task}/comm").read_text() == "sk-awake\n"]
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 def test_with_spin_a_thread_of_the_lowest_priority_follows_the_caller_until_the_model_is_closed(
     folder: Path, threads: int
@@ -116,7 +111,7 @@ def test_with_spin_a_thread_of_the_lowest_priority_follows_the_caller_until_the_
     allowed = os.sched_getaffinity(0)
     with OpenedModel(folder, threads, SPIN) as opened:
         context, y = opened.context(), np.empty(8, np.float32)
-        assert not awake_threads()  # before the first call
+        await_end_of_awake_threads()  # of models of other tests: that of this one has none before the first call
         try:
             for processor in sorted(allowed)[:2]:
                 os.sched_setaffinity(0, {processor})
@@ -131,7 +126,7 @@ def test_with_spin_a_thread_of_the_lowest_priority_follows_the_caller_until_the_
                 np.testing.assert_array_equal(y, expected_sum(X))
         finally:
             os.sched_setaffinity(0, allowed)
-    assert not awake_threads()
+    await_end_of_awake_threads()
 
 
 def test_a_team_that_spins_is_tried_and_used_also_for_calls_with_pauses_between_them(folder: Path) -> None:
@@ -152,6 +147,7 @@ def test_a_team_that_spins_is_tried_and_used_also_for_calls_with_pauses_between_
 @pytest.mark.parametrize("wait", [BALANCED, SLEEP])
 def test_other_models_let_processors_idle(folder: Path, wait: int) -> None:
     with OpenedModel(folder, 2, wait) as opened:
+        await_end_of_awake_threads()  # of models of other tests
         run(opened.context(), "add", [X], [np.empty(8, np.float32)])
         assert not awake_threads()
 
@@ -164,6 +160,7 @@ def test_the_processor_of_a_caller_may_idle_unless_it_was_named(folder: Path) ->
         context, y = opened.context(), np.empty(8, np.float32)
         try:
             os.sched_setaffinity(0, {first})
+            await_end_of_awake_threads()  # of models of other tests
             run(context, "add", [X], [y])
             assert not awake_threads()
             os.sched_setaffinity(0, {second})

@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from handmade_package import WEIGHT, write_handmade  # noqa: E402
+from package.awake_threads import await_end_of_awake_threads  # noqa: E402
 
 from superkernel.package.model import load_model  # noqa: E402
 from superkernel.tools import bench  # noqa: E402
@@ -156,7 +157,7 @@ def test_a_package_is_open_only_while_it_is_timed(tmp_path: Path, called_from: p
     rounds = rounds_in_turns({runner.name: runner}, 6, 2, 1e4, settle=0)
     assert [len(times) for times in rounds[runner.name]] == [3, 3]
     np.testing.assert_array_equal(opened.results[0], x + y * torch.from_numpy(WEIGHT))
-    assert "sk-awake" not in {Path(task, "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}
+    await_end_of_awake_threads()
 
 
 def test_a_runner_is_left_before_the_next_one_is_entered() -> None:

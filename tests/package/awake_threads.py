@@ -1,0 +1,26 @@
+"""The threads of the lowest priority that keep the processors of callers busy for models with wait="spin"."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+
+def awake_threads() -> list[int]:
+    return [task for task in map(int, os.listdir("/proc/self/task")) if _name(task) == "sk-awake"]
+
+
+def _name(task: int) -> str | None:
+    with suppress(OSError):  # it has ended meanwhile
+        return Path(f"/proc/self/task/{task}/comm").read_text().strip()
+    return None
+
+
+def await_end_of_awake_threads() -> None:
+    """The system removes a thread a moment after it was joined; on a busy machine a close may leave it for longer."""
+    end = time.monotonic() + 60
+    while awake_threads():
+        assert time.monotonic() < end, "the thread has not ended"
+        time.sleep(0.001)
