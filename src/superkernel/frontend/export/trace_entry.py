@@ -64,6 +64,7 @@ def trace_entry(
 ) -> TracedEntry:
     """`program`: of the call, for fixed shapes; it is changed. `kept` operators are not decomposed."""
     entry = call.entry
+    returned = returned_values(program, entry)
     graph_module = program.graph_module
     specs = _with_paths(input_specs(graph_module.graph, program, entry), program, module)
     unroll_recurrent(graph_module)
@@ -76,7 +77,6 @@ def trace_entry(
     traced, metadata = captured_graph(graph_module, fakes, fake_mode, kept)
     refuse_random(traced.graph, entry)
     _check_mutations(metadata, specs, program, entry)
-    returned = returned_values(program, entry)
     _keep_outputs(traced.graph, metadata, returned.places)
     memory = {_name(spec): model_tensor(spec, program) for spec in specs if not is_user_input(spec)}
     return _described(traced, specs, examples, metadata, returned, memory, call)
