@@ -500,7 +500,10 @@ def test_inputs_must_be_dense(tmp_path: Path) -> None:
         ({"options": "profiling=1"}, "profiling=1 has no meaning in a package"),
         ({"overwrite": "yes"}, "overwrite is 'yes'"),
         ({"options": "early=1"}, "did you mean"),
-        ({"buckets": {"y": {0: sk.Dim("batch", buckets=(1, 4))}}}, "no entry has an argument 'y'"),
+        (
+            {"buckets": {"y": {0: sk.Dim("batch", buckets=(1, 4))}}},
+            "no entry has an argument 'y'; the arguments are input$",
+        ),
         ({"path": ""}, "a path is needed"),
         ({"path": "long" * 100}, "it cannot be used: File name too long"),
     ],

@@ -170,5 +170,8 @@ def _check_bucket_names(bucketed: Sequence[BucketedDimension], requests: Sequenc
     known = {bucket for request in requests for bucket in request.buckets}
     for bucket in bucketed:
         if bucket not in known:
-            names = [name for request in requests for name in _parameters(request.module.forward)]
-            raise OptionError(f"buckets: no entry has an argument {bucket.argument!r}{nearest(bucket.argument, names)}")
+            names = list(dict.fromkeys(n for request in requests for n in _parameters(request.module.forward)))
+            near, known_names = nearest(bucket.argument, names), ", ".join(names) or "none"
+            raise OptionError(
+                f"buckets: no entry has an argument {bucket.argument!r}{near}; the arguments are {known_names}"
+            )
