@@ -66,7 +66,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _put_in_place(folder: Path, path: Path, replaced: Path) -> None:
-    """A package that is there comes back if the new one does not get its place."""
+    """If the new package cannot take its place, the old one is put back."""
     if path.exists() and _exchange(folder, path):
         return
     try:
