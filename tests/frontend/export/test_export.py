@@ -481,7 +481,7 @@ def test_inputs_must_be_dense(tmp_path: Path) -> None:
         ({"model": nn.LazyLinear(2)}, "'weight' gets its shape in the first call: call the model once"),
         ({"args": torch.ones(1)}, "a tuple of example inputs"),
         ({"args": {}}, "there is no entry"),
-        ({"args": {"a b": (torch.ones(1),)}}, "no name of an entry"),
+        ({"args": {"a b": (torch.ones(1),)}}, "is not a name for an entry"),
         (
             {"args": {"reset": (torch.ones(1),)}},
             r"cannot be called 'reset': model\.reset of a loaded model is something",

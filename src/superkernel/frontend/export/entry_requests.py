@@ -70,7 +70,7 @@ def entry_requests(model: object, args: object, buckets: object) -> list[EntryRe
 
 def _request(model: Any, name: object, given: object, bucketed: Sequence[BucketedDimension]) -> EntryRequest:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise OptionError(f"export: {shown(name)} is no name of an entry; it becomes the name of a function")
+        raise OptionError(f"export: {shown(name)} is not a name for an entry; it becomes the name of a function")
     if name.startswith("_") or keyword.iskeyword(name) or name in TAKEN_NAMES:
         raise OptionError(
             f"export: an entry cannot be called {name!r}: model.{name} of a loaded model is something else; choose "
