@@ -10,6 +10,7 @@ import pytest
 
 from superkernel.frontend.torch_versions import supported_range
 from superkernel.targets import has_target
+from superkernel.targets.native.toolchain import run
 from superkernel.tools.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,8 +31,8 @@ def test_the_model_runs_under_the_shell_commands_of_the_page(
     torch = pytest.importorskip("torch")
     torch._dynamo.reset()
     remaining = [(language, text) for language, text in BLOCKS if not any(word in text for word in OTHER_TESTS)]
-    (_, model), (_, shell) = remaining
-    assert [language for language, _ in remaining] == ["python", "sh"]
+    (_, model), (_, shell), *package = remaining
+    assert [language for language, _ in remaining] == ["python", "sh", "python", "python"]
     (tmp_path / "model.py").write_text(model)
     monkeypatch.chdir(tmp_path)
     printed = ""
@@ -43,6 +44,11 @@ def test_the_model_runs_under_the_shell_commands_of_the_page(
         assert not ended.value.code, printed
     assert "mlp" in printed
     assert {path.name for path in (tmp_path / "prof_result/trace").iterdir()} >= {"report.html", "trace.json"}
+    for number, (_, program) in enumerate(package):
+        file = tmp_path / f"package{number}.py"
+        file.write_text(program)
+        run([sys.executable, str(file)], what="a program of the page")
+    assert (tmp_path / "mlp.sk/manifest.json").is_file()
 
 
 def test_the_table_of_what_works_is_true() -> None:

@@ -326,7 +326,7 @@ def test_the_shell_answers_in_json(script: str) -> None:
         (":Table", "'Table' is a class whose instances cannot be called"),
         (":Lonely", "'Lonely' needs inputs: give the file a function Lonely_inputs()"),
         (":strict", "super_kernel_scope 'a'"),
-        ("x.py:model", "is no file"),
+        ("x.py:model", "is not a file"),
     ],
 )
 def test_the_shell_says_what_is_wrong(script: str, place: str, told: str) -> None:

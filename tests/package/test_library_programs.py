@@ -26,11 +26,22 @@ C99 = ("-x", "c", "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror")
 CXX17 = ("-x", "c++", "-std=c++17", "-pedantic", "-Wall", "-Wextra", "-Werror")
 USES_MODEL_HPP = """
 #include <superkernel/model.hpp>
+using Tensors = std::vector<superkernel::Tensor>;
+static sk_status refused(superkernel::Context& context, const char* entry, const Tensors& in, const Tensors& out) {
+    try {
+        context.run(entry, in, out);
+    } catch (const superkernel::Error& error) {
+        const std::string said = error.what();
+        const bool counted = said.find("has inputs: 1, outputs: 1; given were inputs: ") != std::string::npos;
+        return counted ? error.status() : SK_ERROR_INTERNAL;
+    }
+    return SK_OK;
+}
 int main(int, char** words) {
     try {
         superkernel::Model model(words[1], superkernel::default_options());
         superkernel::Context context(model), other(model);
-        std::vector<float> x{0, 1, 2, 3, 4, 5, 6, 7}, y(8), state(2);
+        std::vector<float> x{0, 1, 2, 3, 4, 5, 6, 7}, y(8), z(8), state(2);
         context.run("add", {superkernel::tensor(x, {8})}, {superkernel::tensor(y, {8})});
         for (int i = 0; i < 8; ++i) if (y[i] != 11 * (7 - i)) return 1;
         context.run("count", {}, {superkernel::tensor(state, {2})});
@@ -38,6 +49,9 @@ int main(int, char** words) {
         other.get_state("counter", y = std::vector<float>(2));
         context.reset();
         context.set_state("counter", state);
+        if (refused(context, "add", {superkernel::tensor(x, {8})}, {}) != SK_ERROR_ARGUMENT) return 5;
+        const superkernel::Tensor one = superkernel::tensor(x, {8});
+        if (refused(context, "add", {one, one}, {superkernel::tensor(z, {8})}) != SK_ERROR_ARGUMENT) return 6;
         if (y[0] != 6 || model.info().entry_count != 10 || model.entry("rows").shapes[0].bucket_size != 4) return 2;
         superkernel::Context moved(std::move(other));
         moved.run("nothing", {}, {});

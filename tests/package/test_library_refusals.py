@@ -312,6 +312,27 @@ def test_mutated_manifests_are_refused_with_a_sentence(tmp_path: Path) -> None:
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_call_beyond_every_bucket_is_told_the_largest(tmp_path: Path) -> None:
+    def smaller_buckets(fields: Manifest) -> None:
+        (largest,) = fields["entries"][3]["shapes"]
+        fields["entries"][3]["shapes"] = [in_a_bucket(largest, 1), largest, in_a_bucket(largest, 2)]
+
+    with OpenedModel(write_package(tmp_path / "three.sk", smaller_buckets)) as opened:
+        context = opened.context()
+        with refused("SHAPE", "input 'x'", r"must be float32\[2, 1 to 4 \(batch\), 3\]", "none of the entry's 3"):
+            run(context, "rows", [np.zeros((2, 5, 3), np.float32)], [np.zeros((2, 5), np.float32)])
+        with refused("SHAPE", "output 'y'", r"must be float32\[2, 3 \(batch\)\]"):
+            run(context, "rows", [np.zeros((2, 3, 3), np.float32)], [np.zeros((2, 2), np.float32)])
+
+
+def in_a_bucket(shape: Manifest, size: int) -> Manifest:
+    arrays = {
+        kind: [{**array, "shape": [2, size, *array["shape"][2:]]} for array in shape[kind]]
+        for kind in ("inputs", "outputs")
+    }
+    return {**shape, **arrays, "bucket": {**shape["bucket"], "size": size}, "launches": []}
+
+
 def test_arguments_of_another_dtype_or_shape_are_refused(context: c_void_p) -> None:
     with refused("DTYPE", "input 'x' is float64", r"must be float32\[8\]"):
         run(context, "add", [X.astype(np.float64)], [Y])
@@ -323,6 +344,8 @@ def test_arguments_of_another_dtype_or_shape_are_refused(context: c_void_p) -> N
         run(context, "rows", [np.zeros((2, 5, 3), np.float32)], [np.zeros((2, 5), np.float32)])
     with refused("SHAPE", "output 'y'"):
         run(context, "rows", [np.zeros((2, 2, 3), np.float32)], [np.zeros((2, 3), np.float32)])
+    with refused("SHAPE", "output 'y' is", r"must be float32\[2, 2 \(batch\)\]"):
+        run(context, "rows", [np.zeros((2, 2, 3), np.float32)], [np.zeros((2, 1), np.float32)])
     with refused("SHAPE", "size 5", "4"):
         run_index(context, 3, [X], [Y], 5)
     with refused("DTYPE", "which does not exist"):

@@ -370,6 +370,7 @@ def test_outputs_that_overlap_are_refused_and_nothing_is_written(model: Any) -> 
 
 
 def test_buckets_and_shapes(model: Any) -> None:
+    assert repr(model.rows).endswith("-> doubled: float32[4, 3], or 1 other shape>")
     for size in (1, 2, 3, 4, 5, 6, 7, 8, 1, 3, 4, 8):  # from the second call on, sizes take the prepared path
         rows = np.arange(size * 3, dtype=np.float32).reshape(size, 3)
         np.testing.assert_array_equal(model.rows(rows), 2 * rows)

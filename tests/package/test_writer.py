@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -74,9 +75,9 @@ def test_only_a_package_is_replaced_and_only_when_asked(tmp_path: Path) -> None:
     assert read_manifest(package).name == "second"
     (tmp_path / "notes").mkdir()
     (tmp_path / "link.sk").symlink_to(package)
-    for other in ("notes", "link.sk"):
+    for other, overwrite in itertools.product(("notes", "link.sk"), (False, True)):
         with pytest.raises(BuildError, match="is not a package: it is not replaced"):
-            write_package(tmp_path / other, PackageContents(MANIFEST, {}), overwrite=True)
+            write_package(tmp_path / other, PackageContents(MANIFEST, {}), overwrite=overwrite)
 
 
 def test_of_two_exports_to_a_path_one_wins(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_export_refuses_what_is_no_function(tmp_path: Path) -> None:
         "def make():\n    return 3\n\ndef buckets():\n    return make, (), {'overwrite': True}\n"
     )
     for place, message in (
-        ("absent.py:make", "'absent.py' is no file; export takes file.py:function"),
+        ("absent.py:make", "'absent.py' is not a file; export takes file.py:function"),
         (f"{tmp_path}/model.py", f"names no function: write {tmp_path}/model.py:make"),
         (f"{tmp_path}/model.py:mak", "has no 'mak' (did you mean 'make'?)"),
         (f"{tmp_path}/model.py:make", "make() returns 3; it must return (model, inputs)"),

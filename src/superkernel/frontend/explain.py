@@ -144,7 +144,7 @@ def explain_place(place: str, options: Mapping[str, Any] | None = None, argument
     file, _, name = place.partition(":")
     path = Path(file)
     if not path.is_file():
-        raise GraphError(f"{file!r} is no file; explain takes file.py:function, or file.py to run it as a script")
+        raise GraphError(f"{file!r} is not a file; explain takes file.py:function, or file.py to run it as a script")
     if path.suffix in _DUMPS:
         return explain_dump(path, options)
     with as_program(path, arguments):

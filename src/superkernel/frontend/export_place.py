@@ -16,7 +16,7 @@ def export_place(place: str, output: Path, settings: Mapping[str, Any], argument
     file, _, name = place.partition(":")
     path = Path(file)
     if not path.is_file():
-        raise GraphError(f"{file!r} is no file; export takes file.py:function, whose function returns (model, inputs)")
+        raise GraphError(f"{file!r} is not a file; export takes file.py:function; the function returns (model, inputs)")
     if not name:
         raise GraphError(f"{place!r} names no function: write {place}:make for a function that returns (model, inputs)")
     with explain.as_program(path, arguments):

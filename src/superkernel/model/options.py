@@ -5,16 +5,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from superkernel.errors import OptionError, nearest, shown
-from superkernel.model.plain_values import plain_number, whole_number
+from superkernel.model.option_values import (
+    ALIGN,
+    COPIES,
+    CORES,
+    FLAG,
+    OP_TYPES,
+    PREFETCH,
+    SECONDS,
+    TEXTS,
+    Refused,
+    ValueKind,
+    closed,
+)
 
 T = TypeVar("T")
 TARGETS = ("cpu", "cuda", "ascend")
@@ -68,120 +78,6 @@ class TargetSupport:
     note: str = ""
 
 
-class _Refused(Exception):
-    """A value outside its kind; the row that catches it adds key, value and what is allowed."""
-
-
-@dataclass(frozen=True)
-class ValueKind:
-    """How values of one kind are read from text, checked and brought to one form, and shown as text."""
-
-    allowed: str
-    read: Callable[[str], object]
-    accept: Callable[[object], object]
-    show: Callable[[Any], str]
-
-
-_UNITS: Mapping[str, int] = MappingProxyType({"G": 1 << 30, "M": 1 << 20, "K": 1 << 10})
-
-
-def _read_integer(text: str) -> int:
-    # The length limit avoids the ValueError of int() for very long texts.
-    if not re.fullmatch("[0-9]{1,18}", text):
-        raise _Refused
-    return int(text)
-
-
-def _read_bytes(text: str) -> int:
-    suffix = text[-1:] if text[-1:] in _UNITS else ""
-    return _read_integer(text.removesuffix(suffix)) * _UNITS.get(suffix, 1)
-
-
-def _show_bytes(value: int) -> str:
-    for suffix, unit in _UNITS.items():
-        if value and value % unit == 0:
-            return f"{value // unit}{suffix}"
-    return str(value)
-
-
-def _integers(allowed: str, permitted: Container[int]) -> ValueKind:
-    def accept(value: object) -> int:
-        if (whole := whole_number(value)) is None or whole not in permitted:
-            raise _Refused
-        return whole
-
-    return ValueKind(allowed, _read_integer, accept, str)
-
-
-def _closed(*members: bool | Enum) -> ValueKind:
-    def show(member: bool | Enum) -> str:
-        return str(member.value if isinstance(member, Enum) else int(member))
-
-    def accept(value: object) -> object:
-        # A member may also be given as its text, so that what `allowed` lists is never refused.
-        wanted = by_text.get(value) if isinstance(value, str) else plain_number(value)
-        for member in members:
-            if isinstance(wanted, int | Enum) and wanted == member:
-                return member
-        raise _Refused
-
-    by_text = {show(member): member for member in members}
-    return ValueKind(", ".join(by_text), accept, accept, show)
-
-
-def _read_seconds(text: str) -> float:
-    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
-        raise _Refused
-    return float(text)
-
-
-def _accept_seconds(value: object) -> float:
-    # The comparison also refuses nan, and comes first: float() overflows on a huge int.
-    seconds = plain_number(value)
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 86400:
-        raise _Refused
-    return float(seconds)
-
-
-def _show_seconds(value: float) -> str:
-    # Decimal writes small numbers without the exponent that the option text does not have.
-    return f"{Decimal(repr(value)):f}".removesuffix(".0")
-
-
-_ITEM_FAULTS: tuple[tuple[Callable[[str], bool], str], ...] = (
-    (lambda item: not item.strip(), "an item is empty"),
-    (lambda item: item != item.strip(), "an item has white space around it"),
-    (lambda item: "," in item, "a comma separates items, so one that holds a comma, as -Wl,-z,now, cannot be given"),
-    (lambda item: ":" in item, "a colon separates options, so no value can hold one"),
-    (lambda item: not item.isprintable(), "an item has unprintable characters"),
-)
-
-
-def _read_texts(text: str) -> tuple[str, ...]:
-    return tuple(item.strip() for item in text.split(","))
-
-
-def _accept_texts(value: object) -> tuple[str, ...]:
-    if not isinstance(value, tuple | list) or not all(isinstance(item, str) for item in value):
-        raise _Refused("a tuple of strings is needed")
-    for item in value:
-        for is_faulty, fault in _ITEM_FAULTS:
-            if is_faulty(item):
-                raise _Refused(fault)
-    return tuple(value)
-
-
-_FLAG = _closed(False, True)
-_COPIES = _integers("an integer from 1 to 64", range(1, 65))
-_ALIGN = _integers("0, or a power of two from 2 to 65536", frozenset({0, *(1 << bit for bit in range(1, 17))}))
-_CORES = _integers("an integer from 0 to 1000000", range(1_000_001))
-_BYTES = _integers("0, 1 (the target's budget), or bytes up to 1024G, with K, M or G as in 8M", range((1 << 40) + 1))
-_PREFETCH = replace(_BYTES, read=_read_bytes, show=_show_bytes)
-_SECONDS = ValueKind("seconds up to 86400, as 30 or 0.5; 0: off", _read_seconds, _accept_seconds, _show_seconds)
-_TEXTS = ValueKind("texts separated by commas, as -g,-O2", _read_texts, _accept_texts, ",".join)
-_OP_TYPES = replace(_TEXTS, allowed="op types separated by commas, as MatMul,Add")
-
-
 @dataclass(frozen=True)
 class OptionRow:
     """One option: everything that is known about it, as data."""
@@ -208,7 +104,7 @@ class OptionRow:
         """The value written as `text`."""
         try:
             return self.kind.accept(self.kind.read(text))
-        except _Refused as refused:
+        except Refused as refused:
             raise self._error(text, refused) from None
 
     def accept(self, value: object) -> object:
@@ -217,14 +113,14 @@ class OptionRow:
             return None
         try:
             return self.kind.accept(value)
-        except _Refused as refused:
+        except Refused as refused:
             raise self._error(value, refused) from None
 
     def show(self, value: object) -> str:
         """`value` as `key=value`, as `read` takes it back."""
         return f"{self.key}={self.kind.show(value)}"
 
-    def _error(self, value: object, refused: _Refused) -> OptionError:
+    def _error(self, value: object, refused: Refused) -> OptionError:
         because = f" ({refused})" if str(refused) else ""
         return OptionError(f"option {shown(self.key)} cannot be {shown(value)}{because}; allowed: {self.allowed}")
 
@@ -248,50 +144,50 @@ _COPY_ENGINE = TargetSupport(Support.YES, "notify/wait with the copy engine")
 
 # fmt: off
 OPTIONS: tuple[OptionRow, ...] = (
-    OptionRow("feed-sync-all", _FLAG, "0", "An op that calls `sync_all` and has fewer blocks than the launch has cores "
+    OptionRow("feed-sync-all", FLAG, "0", "An op that calls `sync_all` and has fewer blocks than the launch has cores "
               "is refused with `PlanError` (0), or the idle cores join its barriers (1).", _EVERYWHERE),
-    OptionRow("stream-fusion", _FLAG, "0", "All ops are in one stream (0), or ops of different streams or independent "
+    OptionRow("stream-fusion", FLAG, "0", "All ops are in one stream (0), or ops of different streams or independent "
               "branches run side by side in one super kernel (1).", _EVERYWHERE),
-    OptionRow("strict-scope-check", _closed(*StrictScopeCheck), "unset", "An unfusible op in a scope splits the scope "
+    OptionRow("strict-scope-check", closed(*StrictScopeCheck), "unset", "An unfusible op in a scope splits the scope "
               "(unset), leaves the whole scope unfused with a warning (bypass), or raises an error that names the op "
               "(abort); collectives are not checked.", _FRONT_END, optional=True),
-    OptionRow("early-start", _closed(*EarlyStart), "1", "A full barrier separates dependent ops (0); or signal and "
+    OptionRow("early-start", closed(*EarlyStart), "1", "A full barrier separates dependent ops (0); or signal and "
               "wait are separate steps, and a sub-kernel may run its prologue before the wait and signal after its "
               "last store (1); or they are separate steps outside of sub-kernels only (2).", _EVERYWHERE),
-    OptionRow("preload-code", _closed(*PreloadCode), "per-func", "Instructions are prefetched one op ahead "
+    OptionRow("preload-code", closed(*PreloadCode), "per-func", "Instructions are prefetched one op ahead "
               "(per-func), for the whole kernel at entry (max), or not at all (none).", _on(_YES, _FETCHED, _YES)),
-    OptionRow("split-mode", _COPIES, "4 on ascend, else 1", "The number of copies of each sub-kernel's code; core `c` "
+    OptionRow("split-mode", COPIES, "4 on ascend, else 1", "The number of copies of each sub-kernel's code; core `c` "
               "runs copy `c mod n`, which spreads instruction fetch.", _on(_YES, _ONE_BODY, _YES),
               optional=True, target_defaults=_on(cpu=1, cuda=1, ascend=4)),
-    OptionRow("func-align", _ALIGN, "512 on ascend, else 64", "The alignment of the entry function in bytes; 0: "
+    OptionRow("func-align", ALIGN, "512 on ascend, else 64", "The alignment of the entry function in bytes; 0: "
               "none.", _on(_YES, _ASSEMBLER, _YES),
               optional=True, target_defaults=_on(cpu=64, cuda=64, ascend=512)),
-    OptionRow("prefetch-weights", _PREFETCH, "0", "Prefetches the constant inputs of the next ops while this op runs "
+    OptionRow("prefetch-weights", PREFETCH, "0", "Prefetches the constant inputs of the next ops while this op runs "
               "or waits.", _on(_YES, _YES, _COPY_ENGINE)),
-    OptionRow("profiling", _FLAG, "0", "Records time stamps per core: whole kernel, every op, every notify, every "
+    OptionRow("profiling", FLAG, "0", "Records time stamps per core: whole kernel, every op, every notify, every "
               "wait; no cost when 0.", _EVERYWHERE),
-    OptionRow("compile-options", _TEXTS, "none", "Flags appended to the compiler call of the emitted source, as in "
+    OptionRow("compile-options", TEXTS, "none", "Flags appended to the compiler call of the emitted source, as in "
               "`compile-options=-g`.", _EVERYWHERE),
-    OptionRow("debug-sync-all", _FLAG, "0", "Adds a barrier over all cores after every op.", _EVERYWHERE),
-    OptionRow("debug-dcci-all", _FLAG, "0", "Drains and flushes all data caches after every op.", _FENCE_OFF_ASCEND),
-    OptionRow("dcci-before-kernel-start", _OP_TYPES, "none", "Cache maintenance before ops of these types.",
+    OptionRow("debug-sync-all", FLAG, "0", "Adds a barrier over all cores after every op.", _EVERYWHERE),
+    OptionRow("debug-dcci-all", FLAG, "0", "Drains and flushes all data caches after every op.", _FENCE_OFF_ASCEND),
+    OptionRow("dcci-before-kernel-start", OP_TYPES, "none", "Cache maintenance before ops of these types.",
               _FENCE_OFF_ASCEND),
-    OptionRow("dcci-after-kernel-end", _OP_TYPES, "none", "Cache maintenance after ops of these types.",
+    OptionRow("dcci-after-kernel-end", OP_TYPES, "none", "Cache maintenance after ops of these types.",
               _FENCE_OFF_ASCEND),
-    OptionRow("dcci-disable-on-kernel", _OP_TYPES, "none", "No cache maintenance around ops of these types; takes "
+    OptionRow("dcci-disable-on-kernel", OP_TYPES, "none", "No cache maintenance around ops of these types; takes "
               "precedence over the other two.", _FENCE_OFF_ASCEND),
-    OptionRow("debug-aic-num", _CORES, "0", "The number of cube cores, not above the machine's and not below what "
+    OptionRow("debug-aic-num", CORES, "0", "The number of cube cores, not above the machine's and not below what "
               "the ops need; 0: derived.", _on(_MAX_OF_BOTH, _MAX_OF_BOTH, _YES)),
-    OptionRow("debug-aiv-num", _CORES, "0", "The number of vector cores, likewise; if both are given, cube to "
+    OptionRow("debug-aiv-num", CORES, "0", "The number of vector cores, likewise; if both are given, cube to "
               "vector is 1:1 or 1:2.", _on(_MAX_OF_BOTH, _MAX_OF_BOTH, _YES)),
-    OptionRow("debug-watchdog", _SECONDS, "60", "Reports a launch that makes no progress for this many seconds: "
+    OptionRow("debug-watchdog", SECONDS, "60", "Reports a launch that makes no progress for this many seconds: "
               "scope, op, and what each core was doing; stops it if its cores wait in the super kernel; 0: off.",
               _EMULATED_ON_ASCEND),
-    OptionRow("debug-watchdog-action", _closed(*WatchdogAction), "report", "If a sub-kernel does not return: repeat "
+    OptionRow("debug-watchdog-action", closed(*WatchdogAction), "report", "If a sub-kernel does not return: repeat "
               "the report every period (report), or end the process with status 70 (exit).", _EMULATED_ON_ASCEND),
-    OptionRow("debug-check", _FLAG, "0", "Compares every access of sub-kernels with their declarations: in and out, "
+    OptionRow("debug-check", FLAG, "0", "Compares every access of sub-kernels with their declarations: in and out, "
               "`@block` parts, reads before the wait, bounds; slow; names op, parameter, block and offset.", _CHECKED),
-    OptionRow("debug-replay", _FLAG, "0", "Also runs every op alone, compares bit for bit and reports the first "
+    OptionRow("debug-replay", FLAG, "0", "Also runs every op alone, compares bit for bit and reports the first "
               "difference.", _EMULATED_ON_ASCEND),
 )
 # fmt: on

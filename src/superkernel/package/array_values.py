@@ -44,7 +44,7 @@ class PlacedArray:
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """What holds the numbers of a model's dtype in numpy: itself, or their bits."""
+    """The numpy dtype of arrays that hold elements of a model's dtype: the same, or one for their bits."""
     return _NUMPY_DTYPES[dtype]
 
 

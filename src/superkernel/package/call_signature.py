@@ -11,7 +11,7 @@ NO_SIGNATURE = Signature([Parameter("inputs", Parameter.VAR_POSITIONAL), _OUT])
 
 
 def call_signature(names: Sequence[str]) -> Signature:
-    """`(x, h, *, out=None)`; `(*inputs, out=None)` where a name is none of Python's, or `out` itself."""
+    """`(x, h, *, out=None)`; `(*inputs, out=None)` where an input is called `out`, or by no identifier of Python."""
     can_be_shown = all(name.isidentifier() and not keyword.iskeyword(name) for name in names)
     if not can_be_shown or len({*names, _OUT.name}) <= len(names):
         return NO_SIGNATURE

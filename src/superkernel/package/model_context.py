@@ -8,7 +8,7 @@ from pathlib import Path
 from types import BuiltinFunctionType, MappingProxyType
 from typing import Any, Self
 
-from ..errors import LaunchError, nearest
+from ..errors import LaunchError, counted, nearest
 from .array_values import Array, empty_array, place_state
 from .call_signature import NO_SIGNATURE, call_signature
 from .checked_calls import EntryCalls
@@ -74,7 +74,9 @@ class ModelEntry:
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, kinds)) for kinds in (self.inputs, self.outputs))
-        return f"<entry {self.name!r}: {inputs or 'no inputs'} -> {outputs or 'no outputs'}>"
+        more = len(self.description.shapes) - 1
+        others = f", or {counted(more, 'other shape')}" if more else ""
+        return f"<entry {self.name!r}: {inputs or 'no inputs'} -> {outputs or 'no outputs'}{others}>"
 
 
 class ModelContext:

@@ -1,4 +1,4 @@
-"""package.object_layouts: what calls in C take for granted of objects of the interpreter and numpy; whether it holds.
+"""package.object_layouts: the layouts of objects of Python and numpy that calls in C rely on; whether they hold here.
 
 A compiled extension module takes the same for granted: the headers of objects and of arrays are part of the binary
 interfaces of CPython and numpy. But libsuperkernel is compiled without their headers, for all their versions, so every

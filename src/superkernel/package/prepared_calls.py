@@ -40,7 +40,7 @@ _MOST_ARRAYS = 32  # inputs and outputs; with more of them the model takes longe
 
 @dataclass(frozen=True)
 class _ArrayLibrary:
-    """How written functions deal with arrays of numpy or of torch; {0} is an argument, {1} its number."""
+    """How generated functions take arrays of numpy or of torch; {0} is an argument, {1} its number."""
 
     array_type: type[Any]
     dtype: Callable[[str], Any]
@@ -74,7 +74,7 @@ def prepare_call(calls: EntryCalls) -> Call:
 
 
 def _call_by_sizes(calls: EntryCalls) -> Call:
-    """For an entry with several shapes or a bucket: a function for sizes is written after their first call."""
+    """For an entry with several shapes or a bucket: the function for some sizes is generated after their first call."""
     by_sizes: dict[tuple[Any, ...], Call] = {}
 
     def call(*arguments: Any, out: Any = None, **named: Any) -> Any:
@@ -110,7 +110,7 @@ def _sized_shape(calls: EntryCalls, sizes: Sequence[tuple[int, ...]]) -> _SizedS
 
 
 def _call_for_sizes(calls: EntryCalls, sized: _SizedShape) -> Call:
-    """The function for numpy arrays; the one for tensors is written when the first tensor comes."""
+    """The function for numpy arrays; the one for tensors is generated when the first tensor is passed."""
     written: list[Call] = []
 
     def call(*values: Any, **named: Any) -> Any:

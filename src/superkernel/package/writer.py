@@ -66,7 +66,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _put_in_place(folder: Path, path: Path, replaced: Path) -> None:
-    """A package that is there comes back if the new one does not get its place."""
+    """If the new package cannot take its place, the old one is put back."""
     if path.exists() and _exchange(folder, path):
         return
     try:
@@ -92,10 +92,10 @@ def check_free(path: Path, overwrite: bool) -> None:
     """Refuses a path that holds something that must not be replaced."""
     if not path.exists() and not path.is_symlink():
         return
-    if not overwrite:
-        raise BuildError(f"{path} exists: choose another path, or export with overwrite=True (--overwrite)")
     if path.is_symlink() or not (path / MANIFEST).is_file():
         raise BuildError(f"{path} exists and is not a package: it is not replaced; choose another path")
+    if not overwrite:
+        raise BuildError(f"{path} exists: choose another path, or export with overwrite=True (--overwrite)")
     read_manifest(path)
 
 

@@ -481,7 +481,7 @@ def test_inputs_must_be_dense(tmp_path: Path) -> None:
         ({"model": nn.LazyLinear(2)}, "'weight' gets its shape in the first call: call the model once"),
         ({"args": torch.ones(1)}, "a tuple of example inputs"),
         ({"args": {}}, "there is no entry"),
-        ({"args": {"a b": (torch.ones(1),)}}, "no name of an entry"),
+        ({"args": {"a b": (torch.ones(1),)}}, "is not a name for an entry"),
         (
             {"args": {"reset": (torch.ones(1),)}},
             r"cannot be called 'reset': model\.reset of a loaded model is something",
@@ -500,7 +500,10 @@ def test_inputs_must_be_dense(tmp_path: Path) -> None:
         ({"options": "profiling=1"}, "profiling=1 has no meaning in a package"),
         ({"overwrite": "yes"}, "overwrite is 'yes'"),
         ({"options": "early=1"}, "did you mean"),
-        ({"buckets": {"y": {0: sk.Dim("batch", buckets=(1, 4))}}}, "no entry has an argument 'y'"),
+        (
+            {"buckets": {"y": {0: sk.Dim("batch", buckets=(1, 4))}}},
+            "no entry has an argument 'y'; the arguments are input$",
+        ),
         ({"path": ""}, "a path is needed"),
         ({"path": "long" * 100}, "it cannot be used: File name too long"),
     ],

@@ -13,10 +13,12 @@ import superkernel as sk
 from superkernel.errors import BuildError
 from superkernel.plan.steps import Wait
 from superkernel.targets.cuda import build as building
-from superkernel.targets.cuda.build import DELAYS, build, make_text
+from superkernel.targets.cuda import super_kernel_text
+from superkernel.targets.cuda.build import build
 from superkernel.targets.cuda.emit import MOST_CONSTANT_TABLE, table_room, value_room
 from superkernel.targets.cuda.plan import waiting_kernels
 from superkernel.targets.cuda.reader import read_ptx
+from superkernel.targets.cuda.super_kernel_text import DELAYS, make_text
 from superkernel.targets.cuda.task_layout import CodeSection
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -180,6 +182,6 @@ def test_too_many_kernels_or_too_much_text_is_refused(files: PtxFolder, monkeypa
     graph = graph_of([sk.Op(kernel, ["x"]) for kernel in kernels])
     with pytest.raises(BuildError, match="33 different sub-kernels; a super kernel holds at most 32: split the list"):
         make_text(graph, 1, small_gpu())
-    monkeypatch.setattr(building, "MOST_TEXT", 1024)
+    monkeypatch.setattr(super_kernel_text, "MOST_TEXT", 1024)
     with pytest.raises(BuildError, match="KB of PTX; a super kernel holds at most 1 KB: split the list"):
         make_text(graph_of(two_ops(files)), 1, small_gpu())

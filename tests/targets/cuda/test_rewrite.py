@@ -8,9 +8,9 @@ import pytest
 from targets.cuda.written_kernels import ADD, TOTAL, VECTOR, PtxFolder
 
 from superkernel.errors import UnsupportedError
-from superkernel.targets.cuda.build import _access_sources
 from superkernel.targets.cuda.reader import read_ptx_file
 from superkernel.targets.cuda.rewrite import BodyShape, KernelBody, rewrite
+from superkernel.targets.cuda.super_kernel_text import _access_sources
 
 WAIT = ("// the wait",)
 

@@ -8,9 +8,9 @@ from targets.cuda.corpus import CUDA_KERNELS, Corpus, names
 import superkernel as sk
 from superkernel.model.params import Kind
 from superkernel.targets.cuda.assemble import find_assemblers
-from superkernel.targets.cuda.build import MOST_BODIES
 from superkernel.targets.cuda.executable import CudaExecutable
 from superkernel.targets.cuda.facts import complete, facts_of
+from superkernel.targets.cuda.super_kernel_text import MOST_BODIES
 
 CHIPS = {80: "sm_80", 90: "sm_90a", 120: "sm_120a"}
 OTHERS = [pytest.param(architecture, marks=pytest.mark.conformance) for architecture in (80, 120)]

@@ -111,7 +111,7 @@ def runnable_threads() -> int:
 
 
 def _times(models: Mapping[int, Any], example: ExampleCall, has_states: bool) -> Times:
-    """Per call, of bursts in turns: between the calls of a burst the threads of a team stay awake."""
+    """Times per call. Ways to launch take turns, in bursts of calls, between which the threads of a team stay awake."""
 
     arguments = _as_arrays(example.tensors)
 

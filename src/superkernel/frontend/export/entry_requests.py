@@ -70,7 +70,7 @@ def entry_requests(model: object, args: object, buckets: object) -> list[EntryRe
 
 def _request(model: Any, name: object, given: object, bucketed: Sequence[BucketedDimension]) -> EntryRequest:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise OptionError(f"export: {shown(name)} is no name of an entry; it becomes the name of a function")
+        raise OptionError(f"export: {shown(name)} is not a name for an entry; it becomes the name of a function")
     if name.startswith("_") or keyword.iskeyword(name) or name in TAKEN_NAMES:
         raise OptionError(
             f"export: an entry cannot be called {name!r}: model.{name} of a loaded model is something else; choose "
@@ -170,5 +170,8 @@ def _check_bucket_names(bucketed: Sequence[BucketedDimension], requests: Sequenc
     known = {bucket for request in requests for bucket in request.buckets}
     for bucket in bucketed:
         if bucket not in known:
-            names = [name for request in requests for name in _parameters(request.module.forward)]
-            raise OptionError(f"buckets: no entry has an argument {bucket.argument!r}{nearest(bucket.argument, names)}")
+            names = list(dict.fromkeys(n for request in requests for n in _parameters(request.module.forward)))
+            near, known_names = nearest(bucket.argument, names), ", ".join(names) or "none"
+            raise OptionError(
+                f"buckets: no entry has an argument {bucket.argument!r}{near}; the arguments are {known_names}"
+            )

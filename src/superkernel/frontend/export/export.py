@@ -77,9 +77,10 @@ def export(
     both by entry: an entry that is the name of a method is that method, any other is the call of the model. `buckets`
     says which dimensions may have any size up to a bucket, such as {"x": {0: sk.Dim("batch", buckets=(1, 4, 16))}}.
     `march` names the instruction sets of the objects, native (this machine, the default), x86-64-v3, x86-64-v4 or,
-    where a cross compiler is installed, aarch64, or several. Without `cores`, kernels are divided for this machine's,
-    and each shape is timed on one core and with teams of several sizes. With `allow="library"` a model with operators
-    that have no sub-kernel goes through AOTInductor; its package needs torch. `overwrite=True` replaces a package.
+    where a cross compiler is installed, aarch64, or several. Without `cores`, kernels are divided for the cores of this
+    machine, and each shape is timed on one core and with teams of several sizes. With `allow="library"` a model with
+    operators that have no sub-kernel goes through AOTInductor; its package needs torch. `overwrite=True` replaces a
+    package.
     """
     if (reason := unsupported_version(torch.__version__)) is not None:
         raise UnsupportedError(f"export: {reason}")

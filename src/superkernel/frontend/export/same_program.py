@@ -1,4 +1,4 @@
-"""frontend.export.same_program: programs of torch.export for any number of rows and for one -> whether they are one.
+"""frontend.export.same_program: a program for any number of rows and one for one row -> whether they are the same.
 
 A model may ask for its number of rows in ways that leave no condition on it: it may have a branch for one row, which
 torch takes to be no size of a dynamic dimension, or may look at the type of the number.

@@ -1,41 +1,28 @@
 """targets.cpu.check_emitted: an emitted entry and its plan -> nothing, or an error that names step and line (P22).
 
-Stamps, counters, meetings and the places of copies are learnt from the text: a signal says which stamp its mark has, so
-every wait for that mark must name it, and stamps must rise along the plan. Nothing is taken from the emitter.
+Stamps, counters and meetings are learnt from the text: a signal says which stamp its mark has, so every wait for that
+mark must name it, and stamps must rise along the plan. Nothing is taken from the emitter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...errors import BuildError
-from ...model.argument_layout import Role, Slot
+from ...model.argument_layout import Role
 from ...model.gc_pause import without_collection
-from ...model.params import DTYPES, Kind
+from ...model.params import Kind
 from ...model.subkernel import SubKernel
 from ...model.tiling import CompiledTiling
 from ...plan import Plan, steps
 from ...plan.steps import Cores, Mark, Signal, Step, Wait, spell
-from ..native.c_names import c_string
 from .actions import LinkedKernel
-from .emitted_text import (
-    ArgumentText,
-    CallText,
-    CopyText,
-    EntryText,
-    FunctionText,
-    Operand,
-    Ranges,
-    RankText,
-    Statement,
-    TilingArgument,
-    TilingText,
-)
-from .numbering import COPY_ALIGNMENT
+from .call_check import CallCheck, type_name
+from .emitted_text import CallText, EntryText, Ranges, Statement
 from .read_back import read_back
-from .statement_cursor import Difference, StatementCursor
+from .statement_cursor import Difference, StatementCursor, unlike
 
 _CACHE_LINE = 64
 _ALONE = frozenset({0})
@@ -91,31 +78,18 @@ class _Checker:
     stamps: dict[_Key, int] = field(default_factory=dict)
     counters: dict[_Key, int] = field(default_factory=dict)
     meetings: dict[int, int] = field(default_factory=dict)  # by op
-    areas: dict[str, tuple[int, int]] = field(default_factory=dict)  # buffer -> offset, stride
     stamp_claims: list[_Claim] = field(default_factory=list)
     counter_claims: list[_Claim] = field(default_factory=list)
     # calls that may not signal early, because a core that does not count at the counter would raise it: line, step
     uncounted: list[tuple[int, int, Signal]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        plan, nodes = self.plan, self.plan.graph.nodes
+        plan = self.plan
         self._layout = plan.layout
-        dynamic = [node.index for node in nodes if node.dynamic]
-        self._tiling_of = {op: i for i, op in enumerate(dynamic)}
         self._early = {step.mark.op: step for step in plan.steps if isinstance(step, Signal) and step.inside}
         self._waiting_inside = {step.op for step in plan.steps if isinstance(step, Wait) and step.inside}
-        self._writer = {
-            name: op for op in plan.copies for param, name in nodes[op].arguments() if param.kind.writes
-        }  # of replicated buffers
-        self._copy_of = {
-            op: {core: number for number, copy in enumerate(copies) for core in copy.readers}
-            for op, copies in plan.copies.items()
-        }
         self._at = StatementCursor(())
-        self._ranks: set[tuple[RankText, Cores, int, frozenset[int]]] = set()  # that were found right
-        self._params: dict[str, tuple[Slot, ...]] = {
-            op: tuple(slot for slot in slots if slot.role is Role.PARAM) for op, slots in self._layout.of_op.items()
-        }
+        self._calls = CallCheck(plan, self.linked, self.tilings)
 
     def check(self) -> None:
         self._check_declarations()
@@ -130,7 +104,7 @@ class _Checker:
             raise Difference(0, f"has lanes for {len(seen)} of {self.plan.cores} cores")
         self._check_alone()
         self._check_claims()
-        self._check_areas()
+        self._calls.check_areas(self.copies_bytes)
 
     # what stands before the lanes
 
@@ -139,7 +113,7 @@ class _Checker:
         if len(declared.slots) != len(self._layout):
             raise Difference(0, f"has {len(declared.slots)} slots, the layout {len(self._layout)}")
         for kernel, linked in self.linked.items():
-            types = tuple(_type(p.dtype) if p.kind is Kind.SCALAR else "uint64_t" for p in kernel.params)
+            types = tuple(type_name(p.dtype) if p.kind is Kind.SCALAR else "uint64_t" for p in kernel.params)
             for symbol in (symbol for _, symbols in linked.variants for symbol in symbols):
                 if declared.types.get(symbol) != types:
                     raise Difference(0, f"declares {symbol} as {declared.types.get(symbol)}, not {types}")
@@ -174,7 +148,7 @@ class _Checker:
             if cores is None:
                 cores = guards[guard] = _cores(guard)
             if not cores or not cores <= remaining:
-                raise self._at.unlike(statement, f"for cores {spell(tuple(sorted(remaining)))}")
+                raise unlike(statement, f"for cores {spell(tuple(sorted(remaining)))}")
             self._compare(i, step, guard, cores)
             remaining -= cores
 
@@ -188,7 +162,7 @@ class _Checker:
                     statement = self._at.take("call", self._at.peek().guard)
                     call = statement.operands[0]
                     assert isinstance(call, CallText)
-                    self._check_call(statement, call, i, step, (0,), 1, _ALONE)
+                    self._calls.check(statement, call, i, step, (0,), 1, _ALONE)
                 elif isinstance(step, _ON_ONE_CORE):
                     self._compare(i, step, self._at.peek().guard, _ALONE)
         if any(statement.guard not in ((), ((0, 1),)) for statement in self.entry.alone):
@@ -227,15 +201,15 @@ class _Checker:
                 (slot,) = statement.operands
                 words = [s.index for s in self._layout if s.role is Role.RECV and s.source == step.event]
                 if slot not in words:
-                    raise self._at.unlike(statement, f"of the word of event {step.event}: slot {words[0]}")
+                    raise unlike(statement, f"of the word of event {step.event}: slot {words[0]}")
             case steps.ComputeTiling():
-                self._at.expect("compute_tiling", guard, self._tiling(i, step))
+                self._at.expect("compute_tiling", guard, self._calls.tiling(i, step))
             case steps.Request():
-                self._at.expect("request", guard, self._tiling_of[step.op])
+                self._at.expect("request", guard, self._calls.tiling_of[step.op])
             case steps.Select():
                 node = self.plan.graph.nodes[step.op]
                 keys = tuple(key for key, _ in self.linked[node.kernel].variants)
-                self._at.expect("select", guard, i, self._tiling_of[step.op], keys, node.blocks)
+                self._at.expect("select", guard, i, self._calls.tiling_of[step.op], keys, node.blocks)
             case steps.Barrier():
                 self._compare_ranges("barrier", guard, i, i, step.cores)
             case steps.Feed():
@@ -270,7 +244,7 @@ class _Checker:
             step, stamp, first, last = statement.operands
             assert isinstance(first, int) and isinstance(last, int) and isinstance(stamp, int)
             if step != i or first >= last or not remaining.issuperset(range(first, last)):
-                raise self._at.unlike(statement, f"for cores {spell(tuple(sorted(remaining)))} at step {i}")
+                raise unlike(statement, f"for cores {spell(tuple(sorted(remaining)))} at step {i}")
             remaining.difference_update(range(first, last))
             if word == "barrier":
                 self._at.learn(self.stamps, key, stamp, statement)
@@ -280,11 +254,11 @@ class _Checker:
     def _compare_prefetch(self, step: steps.PrefetchWeights, guard: Ranges, cores: frozenset[int]) -> None:
         op = self.plan.graph.nodes[step.op].name
         for name in step.names:
-            slot = next(slot.index for slot in self._params[op] if slot.source == name)
+            slot = next(slot.index for slot in self._calls.params[op] if slot.source == name)
             statement = self._at.take("prefetch", guard)
             rank = statement.operands[2]
             self._at.same(statement, (slot, slot, rank, len(step.cores), -(-step.budget // _CACHE_LINE)))
-            self._check_rank(statement, rank, step.cores, len(step.cores), cores)
+            self._calls.check_rank(statement, rank, step.cores, len(step.cores), cores)
 
     def _compare_call(self, i: int, step: steps.Call, guard: Ranges, cores: frozenset[int]) -> None:
         node = self.plan.graph.nodes[step.op]
@@ -297,7 +271,7 @@ class _Checker:
             stamp, counter = statement.operands
             assert isinstance(stamp, int) and isinstance(counter, int)
             if counter != -1 and set(early.cores) != set(step.cores):
-                raise self._at.unlike(statement, f"a counter that only cores {spell(early.cores)} raise")
+                raise unlike(statement, f"a counter that only cores {spell(early.cores)} raise")
             self.stamp_claims.append(_Claim(statement.line, i, early.mark, stamp))
             self.counter_claims.append(_Claim(statement.line, i, (early.mark, early.cores), counter))
         members = len(step.team)
@@ -308,113 +282,17 @@ class _Checker:
         statement = self._at.take("call", guard)
         call = statement.operands[0]
         assert isinstance(call, CallText)
-        self._check_call(statement, call, i, step, step.cores, step.width, cores)
+        self._calls.check(statement, call, i, step, step.cores, step.width, cores)
         if step.team and node.dynamic:
             statement = self._at.take("feed_idle", guard)
             rank = statement.operands[3]
-            self._at.same(statement, (i, self.meetings[step.op], members, rank, self._tiling_of[step.op]))
-            self._check_rank(statement, rank, step.cores, step.width, cores)
+            self._at.same(statement, (i, self.meetings[step.op], members, rank, self._calls.tiling_of[step.op]))
+            self._calls.check_rank(statement, rank, step.cores, step.width, cores)
         if step.team:
             statement = self._at.take("meeting_over", guard)
-            self._check_rank(statement, statement.operands[0], step.cores, step.width, cores)
+            self._calls.check_rank(statement, statement.operands[0], step.cores, step.width, cores)
         if early is not None or step.team or step.op in self._waiting_inside:
             self._at.expect("end_call", guard)
-
-    def _check_call(
-        self,
-        statement: Statement,
-        call: CallText,
-        i: int,
-        step: steps.Call,
-        callers: Cores,
-        width: int,
-        cores: frozenset[int],
-    ) -> None:
-        node = self.plan.graph.nodes[step.op]
-        may_fail = bool(node.kernel.may_fail)
-        blocks, tiling = (None, self._tiling_of[step.op]) if node.dynamic else (step.blocks, None)
-        if (call.step, call.blocks, call.tiling, call.checked) != (i, blocks, tiling, may_fail):
-            raise self._at.unlike(statement, f"of step {i}, {step.blocks} blocks, may fail: {may_fail}")
-        if call.width != width and not (call.width is None and step.blocks <= width):
-            raise self._at.unlike(statement, f"by every {width}th block")
-        self._check_rank(statement, call.rank, callers, width, cores)
-        variants = self.linked[node.kernel].variants
-        wanted = [(key, symbols) for key, symbols in variants] if node.dynamic else [(None, variants[0][1])]
-        found = [(function.key, function.symbols) for function in call.functions]
-        if found != wanted:
-            raise self._at.unlike(statement, f"of {wanted}, not {found}")
-        slots = self._params.get(node.name, ())
-        for function in call.functions:
-            self._check_arguments(statement, function, node.kernel, slots, cores)
-
-    def _check_arguments(
-        self,
-        statement: Statement,
-        function: FunctionText,
-        kernel: SubKernel,
-        slots: Iterable[Slot],
-        cores: frozenset[int],
-    ) -> None:
-        wanted = tuple(
-            ArgumentText(slot.index, _type(param.dtype) if param.kind is Kind.SCALAR else None)
-            for param, slot in zip(kernel.params, slots, strict=True)
-        )
-        if function.arguments == wanted and not self._writer:
-            return
-        if tuple(argument._replace(copy=None) for argument in function.arguments) != wanted:
-            raise self._at.unlike(statement, f"with the slots {[a.slot for a in wanted]}")
-        for argument, slot in zip(function.arguments, slots, strict=True):
-            source = slot.source if argument.scalar is None else None
-            self._check_copy(statement, argument.copy, source, slot.addend, cores)
-
-    def _check_copy(
-        self, statement: Statement, copy: CopyText | None, source: str | None, addend: int, cores: frozenset[int]
-    ) -> None:
-        """A core reads and writes its copy of a replicated buffer, and of others the buffer itself."""
-        writer = self._writer.get(source or "")
-        if (copy is None) != (writer is None):
-            raise self._at.unlike(statement, f"with {'no copy' if writer is None else 'a copy'} of {source}")
-        if copy is None or writer is None or source is None:
-            return
-        place = (copy.offset - addend, copy.stride)
-        if self.areas.setdefault(source, place) != place:
-            raise self._at.unlike(statement, f"with the copies of {source} at {self.areas[source]}, not {place}")
-        wanted = self._copy_of[writer]
-        for core in cores:
-            number = copy.copy_of[core] if copy.copy_of else core
-            if number != wanted.get(core, 0):
-                raise self._at.unlike(
-                    statement, f"with copy {wanted.get(core, 0)} of {source} on core {core}, not {number}"
-                )
-
-    def _check_rank(
-        self, statement: Statement, rank: Operand, callers: Cores, width: int, cores: frozenset[int]
-    ) -> None:
-        assert isinstance(rank, RankText)
-        known = (rank, callers, width, cores)
-        if known in self._ranks:
-            return
-        if rank.width not in (0, width):
-            raise self._at.unlike(statement, f"with ranks modulo {width}")
-        for place, core in enumerate(callers):
-            if core in cores and rank.of(core) != place % width:
-                raise self._at.unlike(statement, f"with rank {place % width} on core {core}, not {rank.of(core)}")
-        self._ranks.add(known)
-
-    def _tiling(self, i: int, step: steps.ComputeTiling) -> TilingText:
-        node = self.plan.graph.nodes[step.op]
-        assert node.compiled_tiling is not None
-        arguments = []
-        for param, slot in zip(node.kernel.params, self._params.get(node.name, ()), strict=True):
-            address = size = scalar = None
-            if param.kind is Kind.SCALAR:
-                scalar = slot.index
-            else:
-                size = slot.index
-                address = ArgumentText(slot.index) if param.kind.reads else None
-            arguments.append(TilingArgument(c_string(param.name), address, size, scalar))
-        symbol = self.tilings[node.compiled_tiling]
-        return TilingText(i, self._tiling_of[step.op], symbol, node.blocks, tuple(arguments))
 
     def _window(self, step: steps.NotifyRanks | steps.AwaitRanks) -> int:
         """The slot of the op that holds the address of the collective's window."""
@@ -451,22 +329,6 @@ class _Checker:
         for what, used in (("counters", self.counters.values()), ("meetings", self.meetings.values())):
             if sorted(used) != list(range(len(used))):
                 raise Difference(0, f"has {what} {sorted(used)}, not numbers from 0 to {len(used) - 1}")
-
-    def _check_areas(self) -> None:
-        """Private copies of different buffers lie apart."""
-        end = 0
-        for (offset, stride), name in sorted((place, name) for name, place in self.areas.items()):
-            size = self.plan.graph.buffers[name].nbytes or 0
-            aligned = offset % COPY_ALIGNMENT == stride % COPY_ALIGNMENT == 0
-            if offset < end or stride < size or not aligned:
-                raise Difference(0, f"has copies of {name} from {offset} on, every {stride} bytes, over others")
-            end = offset + stride * (len(self.plan.copies[self._writer[name]]) - 1)
-        if end > self.copies_bytes:
-            raise Difference(0, f"has copies up to {end}, in a memory of {self.copies_bytes} bytes")
-
-
-def _type(dtype: str | None) -> str:
-    return DTYPES[dtype or "int64"][1]
 
 
 def _cores(ranges: Ranges) -> frozenset[int]:

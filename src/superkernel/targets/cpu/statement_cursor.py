@@ -36,7 +36,7 @@ class StatementCursor:
     def take(self, word: str, guard: Ranges) -> Statement:
         statement = self.peek()
         if statement.word != word or statement.guard != guard:
-            raise self.unlike(statement, f"{word} for cores {_range_text(guard)}")
+            raise unlike(statement, f"{word} for cores {_range_text(guard)}")
         self._next += 1
         return statement
 
@@ -45,15 +45,16 @@ class StatementCursor:
 
     def same(self, statement: Statement, operands: tuple[Operand, ...]) -> None:
         if statement.operands != operands:
-            raise self.unlike(statement, f"with {operands}")
+            raise unlike(statement, f"with {operands}")
 
     def learn(self, known: dict[_AnyKey, int], key: _AnyKey, number: Operand, statement: Statement) -> None:
         assert isinstance(number, int)
         if known.setdefault(key, number) != number:
-            raise self.unlike(statement, f"with number {known[key]}")
+            raise unlike(statement, f"with number {known[key]}")
 
-    def unlike(self, statement: Statement, wanted: str) -> Difference:
-        return Difference(statement.line, f"says {_text(statement)}, where the plan has: {wanted}")
+
+def unlike(statement: Statement, wanted: str) -> Difference:
+    return Difference(statement.line, f"says {_text(statement)}, where the plan has: {wanted}")
 
 
 def _text(statement: Statement) -> str:

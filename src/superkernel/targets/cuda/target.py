@@ -18,7 +18,7 @@ from ...model.tiling import CompiledTiling
 from ...plan import MOST_CORES, CoreChoice, Machine, Report, forced_cores, validate
 from ..checks import Check
 from ..protocol import ChipChoice, Launcher, Progress, Target
-from .build import assembled_slots, build, check_architecture, read_module, registers_alone, spilled_bytes
+from .build import assembled_slots, build, check_architecture, registers_alone, spilled_bytes
 from .checks import checks
 from .cluster_choice import SyncTimes
 from .device import DeviceDescription, device_fields, find_device
@@ -30,6 +30,7 @@ from .plan import CudaPlan, make_cuda_plan, staging_kernels
 from .runtime.driver import why_no_driver
 from .runtime.launcher import CudaLauncher
 from .runtime.time_syncs import time_syncs
+from .super_kernel_text import read_module
 from .task_layout import MOST_SLOTS
 
 __all__ = ["TARGET"]

@@ -23,7 +23,7 @@ HOST = Path(__file__).parent / "host"
 _FLAGS = ("-std=c++17", "-O2", "-ftree-vectorize", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-g0", "-w")
 # files that are compiled together: the headers of the C++ library, which take most of the time, are read once
 _UNITS = (
-    ("control", "memory", "bulk", "races", "report", "scheduler", "warp", "matrix", "api"),
+    ("control", "memory_place", "memory", "bulk", "races", "report", "scheduler", "warp", "matrix", "api"),
     ("integer",),
     ("floating",),
     ("conversions", "half"),

@@ -20,11 +20,12 @@ from ....cache import Cache, digest
 from ....errors import BuildError, LaunchError, SuperKernelError
 from ....plan.memory import MemoryPlan
 from ..assemble import missing_assembler
-from ..build import DELAYS, build
+from ..build import build
 from ..cluster_choice import SyncTime, SyncTimes, sync_times_from_json, sync_times_to_json
 from ..device import DeviceDescription
 from ..executable import CudaExecutable
 from ..plan import CudaPlan
+from ..super_kernel_text import DELAYS
 from .arguments import current_stream
 from .calibrate import device_key
 from .device import CudaDevice, HostControl, open_device

@@ -149,7 +149,7 @@ SK_API sk_status sk_model_entry(sk_model* model, int32_t index, const sk_entry_i
 SK_API sk_status sk_model_state(sk_model* model, int32_t index, const sk_tensor_info** info);
 SK_API sk_status sk_entry_index(sk_model* model, const char* entry, int32_t* index);
 
-/* options: NULL, or those of the model; a context may lower `threads`, other fields are not looked at. */
+/* options: NULL, or those of the model; a context may lower `threads`; the other fields are ignored. */
 SK_API sk_status sk_context_create(sk_model* model, const sk_options* options, sk_context** context);
 SK_API sk_status sk_context_destroy(sk_context* context); /* NULL is allowed */
 

@@ -5,6 +5,7 @@
 //     context.run("forward", {superkernel::tensor(x, {1, 24})}, {superkernel::tensor(y, {1, 6})});
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -109,10 +110,11 @@ class Model {
 
 class Context {
   public:
-    explicit Context(const Model& model) { check(sk_context_create(model.get(), nullptr, &context_)); }
+    explicit Context(const Model& model) : model_(model.get()) { check(sk_context_create(model_, nullptr, &context_)); }
     ~Context() { sk_context_destroy(context_); }
-    Context(Context&& other) noexcept : context_(std::exchange(other.context_, nullptr)) {}
+    Context(Context&& other) noexcept : model_(other.model_), context_(std::exchange(other.context_, nullptr)) {}
     Context& operator=(Context&& other) noexcept {
+        std::swap(model_, other.model_);
         std::swap(context_, other.context_);
         return *this;
     }
@@ -121,6 +123,7 @@ class Context {
 
     sk_context* get() const { return context_; }
     void run(const std::string& entry, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) {
+        check_counts(entry, inputs.size(), outputs.size());
         const std::vector<sk_tensor> in = views(inputs), out = views(outputs);
         check(sk_run(context_, entry.c_str(), in.data(), out.data()));
     }
@@ -142,6 +145,21 @@ class Context {
         return found;
     }
 
+    // sk_run reads as many tensors as the entry has.
+    void check_counts(const std::string& entry, std::size_t inputs, std::size_t outputs) const {
+        std::int32_t index = 0;
+        const sk_entry_info* found = nullptr;
+        check(sk_entry_index(model_, entry.c_str(), &index));
+        check(sk_model_entry(model_, index, &found));
+        const std::size_t wanted_inputs = static_cast<std::size_t>(found->shapes[0].input_count);
+        const std::size_t wanted_outputs = static_cast<std::size_t>(found->shapes[0].output_count);
+        if (inputs == wanted_inputs && outputs == wanted_outputs) return;
+        throw Error(SK_ERROR_ARGUMENT, "entry '" + entry + "' has inputs: " + std::to_string(wanted_inputs) + ", outputs: " +
+                                           std::to_string(wanted_outputs) + "; given were inputs: " + std::to_string(inputs) +
+                                           ", outputs: " + std::to_string(outputs));
+    }
+
+    sk_model* model_ = nullptr;
     sk_context* context_ = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// awake_processor.cpp: the processors of calls -> one of them at a time does not idle, and has their memory in its caches.
+// awake_processor.cpp: the processors that call -> one at a time is kept from idling, with the memory of its calls in its caches.
 #include "awake_processor.h"
 
 #include <pthread.h>
@@ -10,11 +10,11 @@
 namespace sk::model {
 namespace {
 
-constexpr uint64_t kTouchPeriodNs = 50'000;   // between two looks at the memory of calls
-constexpr uint64_t kStayNs = 1'000'000;       // on a processor at least
+constexpr uint64_t kTouchPeriodNs = 50'000;   // between two reads of the memory of calls
+constexpr uint64_t kStayNs = 1'000'000;       // the least time on one processor
 constexpr uint64_t kInterruptedNs = 5'000;    // between two looks at the clock: another thread has had the processor
-constexpr uint64_t kNapNs = 10'000'000;           // where it may not be, or calls follow each other without a gap
-constexpr size_t kMostKeptBytes = 768 << 10;      // of memory: less than an L2 cache
+constexpr uint64_t kNapNs = 10'000'000;       // a sleep, where the thread may not run, and while a call is running
+constexpr size_t kMostKeptBytes = 768 << 10;  // of memory: less than an L2 cache
 constexpr size_t kCacheLine = 64;
 constexpr int kPausesPerClock = 64;
 
@@ -29,8 +29,8 @@ std::vector<MemoryRange> unless_large(std::vector<MemoryRange> ranges) {
 
 AwakeProcessor::AwakeProcessor(std::vector<MemoryRange> memory) : memory_(unless_large(std::move(memory))) {}
 
-// The priority is for good: without a privilege a thread cannot raise it again. It must hold no lock meanwhile for which
-// others would wait until it gets some time: pthread_setschedparam holds the thread's.
+// An unprivileged thread cannot raise its priority again. From here on it must hold no lock, since other threads would wait
+// for it until it gets some time; pthread_setschedparam takes the lock of the thread.
 void AwakeProcessor::run() {
     const sched_param lowest{};
     if (sched_setscheduler(0, SCHED_IDLE, &lowest) != 0) return;
@@ -65,8 +65,8 @@ bool AwakeProcessor::follow(int processor) const {
     return pthread_setaffinity_np(pthread_self(), sizeof set, &set) == 0;
 }
 
-// The system gives some time to a thread of the lowest priority even where another one wants all of it. A call that is
-// going on was interrupted for this thread.
+// The system gives some time to a thread of the lowest priority even where another thread wants all of it. If a call is
+// running, this thread has interrupted it.
 void AwakeProcessor::give_way() const {
     in_call_.load(std::memory_order_relaxed) ? sleep_ns(kNapNs) : (void)sched_yield();
 }

@@ -11,7 +11,7 @@ namespace sk::model {
 // rhythm; three irregular ones in a row do. Each context has its own: no two threads call in one.
 class CallRhythm {
   public:
-    // The time of the next call, in the clock of `now_ns`; 0: calls come as they like, or seldom.
+    // The time of the next call, in the clock of `now_ns`; 0: calls are irregular, or rare.
     uint64_t called(uint64_t now_ns) {
         const uint64_t interval = now_ns - last_ns_;
         last_ns_ = now_ns;

@@ -48,7 +48,7 @@ void after_fork_in_child() {
     mutex.unlock();
 }
 
-// When the library is loaded: a fork that another thread's first call meets would find it half done.
+// Registered when the library is loaded: at a first call, a fork in another thread could see it half done.
 const int not_watched = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 
 template <class Handle, class Target>
@@ -68,7 +68,7 @@ Handle* add(Table<Handle>& table, uint32_t kind, std::unique_ptr<Target> target)
     return handle;
 }
 
-// The record is for a later handle; the one that was closed first is taken first.
+// Later handles use the records of closed ones again, the oldest first.
 template <class Handle>
 void give_back(Table<Handle>& table, Handle* handle) {
     table.unused.insert(table.unused.begin(), handle);

@@ -14,7 +14,7 @@ struct sk_model {
 struct sk_context {
     uint32_t kind;
     std::atomic<bool> busy{false};  // a thread runs in it, or destroys it
-    bool torn;                      // in the child of a fork: a thread that was running in it is not here
+    bool torn;                      // in the child of a fork: the thread that was running in it exists in the parent only
     sk::model::RunContext* target;  // null: destroyed
 };
 

@@ -50,8 +50,8 @@ void replace_by_huge_page(const Segment& segment) {
 }
 
 std::mutex code_mutex;
-// How many models have loaded the object at an address: the loader has an object once, and its code is replaced, or not,
-// before the first of them runs it. Made by the first.
+// The number of models that use the object at an address. The system's loader loads a file once; its code is moved to a huge
+// page before the first model runs it. Allocated by the first model.
 std::map<void*, int>* code_users = nullptr;
 
 }  // namespace

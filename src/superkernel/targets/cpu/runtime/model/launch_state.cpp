@@ -19,12 +19,12 @@ namespace sk::model {
 namespace {
 
 constexpr uint64_t kShowUpNs = 100'000;    // a thread that sleeps needs some 50 us to wake up on an idle machine
-constexpr uint64_t kAwakeNs = 20'000;      // a thread that spins needs one or two; later it has lost its processor
+constexpr uint64_t kAwakeNs = 20'000;      // a thread that spins needs 1 or 2 us; one that needs more has lost its processor
 constexpr uint64_t kShortNs = 60'000;      // a plan that one thread finishes in this time does not wait for sleeping threads
 constexpr uint64_t kWorthWakingNs = 20'000;  // a plan that one thread finishes sooner gains too little from threads that expect it
 constexpr uint64_t kPauseNs = 100'000;     // calls that follow each other faster keep the threads awake
 constexpr int kSleepSpins = 200;
-constexpr uint64_t kLongSpinNs = 2'000'000;  // the core that is waited for may need this one's processor
+constexpr uint64_t kLongSpinNs = 2'000'000;  // then this core sleeps: the one that it waits for may need its processor
 constexpr int kPollsPerLook = 64;            // at the clock
 
 thread_local LaunchState* launch_here = nullptr;
@@ -35,7 +35,7 @@ void leave() { longjmp(*exit_point, 1); }
 
 void request_tiling(Launch*, int) {}  // packages have no dynamic ops
 
-// Words of packages always have sleepers.
+// Every word that a packaged kernel waits for counts its sleepers.
 bool wait_sleeping(Launch* launch, Activity*, uint32_t, void* word, std::atomic<uint32_t>* sleepers,
                    bool (*reached)(void*), void* condition) {
     const auto over = [&] { return reached(condition) || launch->abort.load(std::memory_order_acquire) != 0; };

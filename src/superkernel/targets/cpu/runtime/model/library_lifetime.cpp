@@ -1,8 +1,9 @@
 // library_lifetime.cpp: threads must not outlive the code that they run, nor hold up the end of the process.
 //
-// Where the library is unloaded, its destructor ends the threads and waits for them. Where the process ends they go on:
-// other threads may be in calls, and what they use stays. Exit handlers run before destructors then, if they were added after
-// the program began, and after them where the library is unloaded.
+// When the library is unloaded, its destructor ends the threads and waits for them. When the process ends, the threads go on,
+// and nothing that they use is freed: other threads may be in calls. The order of two functions tells one from the other: at
+// the end of the process, exit handlers that were added after the program began run before destructors; when the library is
+// unloaded, its exit handlers run after its destructor.
 #include "library_lifetime.h"
 
 #include <dlfcn.h>
@@ -39,7 +40,7 @@ void watch_exit() noexcept {
     (void)not_watched;
 }
 
-// A program that the library is linked into is not unloaded; it has no file to load here.
+// A program that is linked with the static library has no file to load here, and is never unloaded.
 void keep_library() noexcept {
     static std::atomic<bool> kept{false};
     Dl_info found;

@@ -10,11 +10,12 @@ namespace sk::model {
 namespace {
 
 constexpr uint64_t kForkPollNs = 50'000;
-// A thread that forks in the constructor of an object has the loader's lock, for which the threads wait that it waits for.
+// A thread that forks in the constructor of an object holds the lock of the system's loader. Threads that load objects wait
+// for that lock, so the fork cannot wait for them longer than this.
 constexpr uint64_t kMostForkWaitNs = 1'000'000'000;
 std::mutex turns_mutex;
 int turns = 0;
-bool fork_waits = false;  // threads that load one object after the other would keep it from ever coming
+bool fork_waits = false;  // no thread begins to load then: loads one after the other would block the fork for ever
 
 }  // namespace
 

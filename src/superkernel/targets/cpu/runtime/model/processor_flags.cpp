@@ -77,7 +77,7 @@ unsigned saved_registers() {
     return eax;
 }
 
-// What the processor tells of itself.
+// The flags that CPUID reports.
 struct Told {
     std::set<std::string> has, lacks;
 };

@@ -6,8 +6,8 @@
 
 namespace sk::model {
 
-// Those of the file, which leaves out what the system does not want to be used, less those that the processor does not tell:
-// an emulator shows the file of its host. Without the file, what the processor tells.
+// The flags of /proc/cpuinfo, which leaves out what the system has disabled, without those that CPUID does not report: under
+// an emulator the file is that of the host. Where the file cannot be read, the flags of CPUID.
 std::set<std::string> processor_flags(const char* cpuinfo = "/proc/cpuinfo");
 
 }  // namespace sk::model

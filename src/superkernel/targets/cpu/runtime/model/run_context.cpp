@@ -15,8 +15,8 @@ namespace sk::model {
 namespace {
 
 constexpr int64_t kPage = 4096;
-// Scratch memory begins in the middle of a page: arrays of callers mostly begin at the beginning of one, and a load at the
-// page offset of a recent store is taken for a load of what was stored.
+// Scratch memory begins in the middle of a page, to avoid 4K aliasing with arrays of callers, which mostly begin at the
+// beginning of one: a load at the page offset of a recent store waits for that store.
 constexpr int64_t kLead = kPage / 2;
 
 }  // namespace

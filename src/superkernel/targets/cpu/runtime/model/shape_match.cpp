@@ -14,11 +14,13 @@ std::string spell(sk_dtype dtype, const int64_t* shape, size_t rank) {
     return text + "]";
 }
 
-std::string spell(const TensorSpec& tensor, const ShapeSpec& shape) {
+// size: what the arguments before it have in the bucket's dimension; 0: none of them has it.
+std::string spell(const TensorSpec& tensor, const ShapeSpec& shape, int64_t size) {
     std::string text = std::string(sk_dtype_name(tensor.dtype)) + "[";
     for (size_t i = 0; i < tensor.shape.size(); ++i) {
         const bool bucket = int32_t(i) == tensor.bucket_axis;
-        text += (i > 0 ? ", " : "") + (bucket ? "1 to " : std::string()) + std::to_string(tensor.shape[i]);
+        text += i > 0 ? ", " : "";
+        text += bucket && size != 0 ? std::to_string(size) : (bucket ? "1 to " : "") + std::to_string(tensor.shape[i]);
         if (bucket) text += " (" + shape.bucket_name + ")";
     }
     return text + "]";
@@ -53,8 +55,16 @@ void check_tensor(const EntrySpec& entry, const sk_tensor& given, const TensorSp
 
 struct Mismatch {
     Fit fit = Fit::kFits;
+    size_t fitting = 0;  // arguments before the one that does not fit
+    int64_t bucket = 0;
     std::string sentence;
 };
+
+// Whether the sentence of `other` says more than that of `known`: more of the call fits its shape, or its bucket is larger.
+bool says_more(const Mismatch& other, const Mismatch& known) {
+    if (other.fit != known.fit) return known.fit == Fit::kFits || other.fit == Fit::kShape;
+    return other.fitting != known.fitting ? other.fitting > known.fitting : other.bucket > known.bucket;
+}
 
 // The first argument that does not fit.
 Mismatch compare(const ShapeSpec& shape, const sk_tensor* inputs, const sk_tensor* outputs, int64_t& size) {
@@ -62,10 +72,12 @@ Mismatch compare(const ShapeSpec& shape, const sk_tensor* inputs, const sk_tenso
         const std::vector<TensorSpec>& tensors = output ? shape.outputs : shape.inputs;
         for (size_t i = 0; i < tensors.size(); ++i) {
             const sk_tensor& given = output ? outputs[i] : inputs[i];
+            const int64_t before = size;
             const Fit found = fit(given, tensors[i], size);
             if (found == Fit::kFits) continue;
-            return {found, std::string(output ? "output '" : "input '") + tensors[i].name + "' is " +
-                               spell(given.dtype, given.shape, size_t(given.rank)) + " and must be " + spell(tensors[i], shape)};
+            return {found, output ? shape.inputs.size() + i : i, shape.bucket_size,
+                    std::string(output ? "output '" : "input '") + tensors[i].name + "' is " +
+                        spell(given.dtype, given.shape, size_t(given.rank)) + " and must be " + spell(tensors[i], shape, before)};
         }
     }
     return {};
@@ -82,7 +94,7 @@ ShapeMatch match_shape(const EntrySpec& entry, const sk_tensor* inputs, const sk
     for (size_t i = 0; i < first.inputs.size(); ++i) check_tensor(entry, inputs[i], first.inputs[i]);
     for (size_t i = 0; i < first.outputs.size(); ++i) check_tensor(entry, outputs[i], first.outputs[i]);
     ShapeMatch best{-1, 0};
-    Mismatch first_mismatch;
+    Mismatch nearest;
     for (size_t i = 0; i < entry.shapes.size(); ++i) {
         const ShapeSpec& shape = entry.shapes[i];
         int64_t size = 0;
@@ -90,15 +102,15 @@ ShapeMatch match_shape(const EntrySpec& entry, const sk_tensor* inputs, const sk
         if (mismatch.fit == Fit::kFits) {
             const bool smaller = best.shape < 0 || shape.bucket_size < entry.shapes[size_t(best.shape)].bucket_size;
             if (smaller) best = {int(i), size};
-        } else if (first_mismatch.fit == Fit::kFits || (first_mismatch.fit == Fit::kDtype && mismatch.fit == Fit::kShape)) {
-            first_mismatch = std::move(mismatch);
+        } else if (says_more(mismatch, nearest)) {
+            nearest = std::move(mismatch);
         }
     }
     if (best.shape >= 0) return best;
     const std::string more = entry.shapes.size() > 1 ? "; none of the entry's " + std::to_string(entry.shapes.size()) +
                                                            " sets of shapes fits" : "";
-    fail(first_mismatch.fit == Fit::kDtype ? SK_ERROR_DTYPE : SK_ERROR_SHAPE, "entry '%s': %s%s", entry.name.c_str(),
-         first_mismatch.sentence.c_str(), more.c_str());
+    fail(nearest.fit == Fit::kDtype ? SK_ERROR_DTYPE : SK_ERROR_SHAPE, "entry '%s': %s%s", entry.name.c_str(),
+         nearest.sentence.c_str(), more.c_str());
 }
 
 int64_t bytes_in_bucket(const TensorSpec& tensor, int64_t size) {

@@ -21,19 +21,19 @@ namespace {
 
 constexpr uint64_t kSpinNs = 100'000;        // of a thread that waits for the next call, SK_WAIT_BALANCED
 constexpr uint64_t kCallerSpinNs = 200'000;  // of a caller that waits for the threads of its call
-// Threads that spin share a processor where there are fewer than threads, and under a real-time policy none is ever taken
-// off it. So a thread that spins for a call yields this often, and one that waits inside a call sleeps after it.
+// On fewer processors than threads, spinning threads share one, and under a real-time policy the system never takes a spinning
+// thread off it. So a thread that spins for the next call yields after this time, and one that waits inside a call sleeps.
 constexpr uint64_t kMostSpinNs = 2'000'000;
 constexpr uint64_t kGatherNapNs = 50'000;
 constexpr uint64_t kPromptNs = 20'000;       // a thread that spins joins a call in less, if it has a processor
 constexpr int kPollsPerClock = 64;           // looks between two readings of the clock
 constexpr uint64_t kSecondNs = 1'000'000'000;
-constexpr uint64_t kLeastEarlyNs = 50'000;   // before a call is expected, its threads are awake and spin,
-constexpr uint64_t kMostEarlyNs = 500'000;   // the earlier, the later timers have been
-constexpr uint64_t kForgetting = 1024;       // wake-ups, for lateness
-constexpr uint64_t kLateNs = 200'000;        // for so long after it was expected they go on
+constexpr uint64_t kLeastEarlyNs = 50'000;   // threads wake up and spin so long before an expected call,
+constexpr uint64_t kMostEarlyNs = 500'000;   // up to this where their timers have been late
+constexpr uint64_t kForgetting = 1024;       // each wake-up makes that time shorter by one part of so many
+constexpr uint64_t kLateNs = 200'000;        // threads spin so long after an expected call that does not come
 constexpr uint64_t kTimerSlackNs = 1'000;    // of threads that wake up by themselves; the system's own is 50 us
-constexpr uint64_t kPromptEndNs = 100'000'000;  // for so long the end of a team waits for its threads
+constexpr uint64_t kPromptEndNs = 100'000'000;  // ending a team waits so long for its threads
 constexpr int kNumberShift = 32, kCoresShift = 16;
 constexpr uint64_t kClosed = uint64_t(1) << 15, kCount = kClosed - 1;
 
@@ -76,11 +76,11 @@ Team::Team(int workers, sk_wait wait, std::vector<int> processors, std::unique_p
       processors_(std::move(processors)),
       awake_(std::move(awake)),
       generation_(fork_generation()) {
-    threads_.reserve(size_t(workers));  // their places stay: threads have them
+    threads_.reserve(size_t(workers));  // threads have pointers to its items
 }
 
-// A thread without a processor, which one of the lowest priority is on a busy machine, may take seconds to see that it shall
-// end. It then keeps the team, and the library its code.
+// A thread that gets no processor, such as the one of the lowest priority on a busy machine, may take seconds to end. The team
+// and the code of the library then stay until it has ended.
 void Team::end(Team* team) noexcept {
     delete_ended();
     team->delist();
@@ -124,7 +124,7 @@ void Team::delist() noexcept {
     *link = next_;
 }
 
-// `again`: also where it did not succeed before.
+// `again`: try once more after a thread could not be started.
 bool Team::start(bool again) {
     if (started_ && !again) return int(threads_.size()) == workers_;
     started_ = true;

@@ -18,7 +18,7 @@ uint32_t fork_generation();  // how many forks lie between the process that load
 
 class Team {
   public:
-    // What holds a team ends it: see `end`.
+    // The deleter of an owner: a team is ended, not deleted at once.
     struct Ending {
         void operator()(Team* team) const noexcept { end(team); }
     };
@@ -37,7 +37,7 @@ class Team {
 
     // SK_WAIT_BALANCED: a call is expected then, and threads that sleep wake up shortly before. 0: none is.
     void expect_call(uint64_t at_ns) { expected_ns_.store(at_ns, std::memory_order_relaxed); }
-    // For a call that does not use the threads: those that sleep until they are woken learn what is expected.
+    // For a call that does not use the threads: wakes those that sleep without an expected call, so that they see it.
     void tell_expected();
 
     // Calls work(data, core) on `cores` threads, core 0 on this one, and returns when all have returned. False: nothing was
@@ -104,7 +104,7 @@ class Team {
     std::atomic<bool> awake_tried_{false};
     pthread_t awake_thread_{};
     bool has_awake_thread_ = false;
-    bool abandoned_ = false;  // it ends by itself: what had it has gone
+    bool abandoned_ = false;  // its owner is gone; it is deleted when its threads have ended
     Team* next_ = nullptr;    // of the teams that have threads
     bool enlisted_ = false;
     const uint32_t generation_;  // of the process, counted by forks
@@ -117,7 +117,7 @@ class Team {
     std::atomic<uint32_t> unaware_{0};  // of the sleepers: those that expect no call
     std::atomic<uint64_t> expected_ns_{0};
     std::atomic<bool> ending_{false};
-    // the number of a call, its cores, how many threads have joined, whether it went on without them
+    // the number of a call, its cores, the number of threads that have joined, and whether it is closed for others
     alignas(kApart) std::atomic<uint64_t> formation_{0};
     alignas(kApart) std::atomic<uint32_t> done_{0};  // threads that have finished their part; the caller sleeps on it
     std::atomic<uint32_t> caller_asleep_{0};

@@ -16,7 +16,7 @@ constexpr size_t kStackBytes = size_t(2) << 20;  // of a thread at least: kernel
 constexpr uint64_t kJoinPollNs = 200'000;
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
 
-// Those of the program, whose threads may have small stacks.
+// The attributes of the program's threads, with a larger stack where theirs is small.
 struct Attributes {
     pthread_attr_t value;
 

@@ -16,7 +16,7 @@ void make_normal(pthread_t thread);
 // False: it has not ended within the time, and may be waited for again.
 bool join_thread(pthread_t thread, uint64_t limit_ns);
 
-// Neither is a point where pthread_cancel ends the calling thread.
+// Neither this function nor join_thread is a cancellation point.
 void sleep_ns(uint64_t ns);
 
 }  // namespace sk::model

@@ -303,9 +303,11 @@ struct Machine {
     std::string place(const Warp& warp, uint64_t address) const;  // a generic address in words
     uint32_t op_number(Warp& warp) const;
 
-    // memory.cpp
+    // memory_place.cpp
     Range* range_of(uint64_t address, uint32_t bytes, uint32_t& hint);
     uint8_t* global_at(Warp& warp, const Instruction& instruction, uint64_t address, uint32_t bytes, bool write, Range*& range);
+
+    // memory.cpp
     void note_progress_word(Warp& warp, uint64_t address, uint64_t bytes);
 
     // races.cpp

@@ -16,6 +16,8 @@ struct Place {
 
 Place locate(Warp& warp, const Instruction& instruction, Space space, uint64_t address, uint32_t bytes, int lane, bool write,
              uint32_t alignment);
+void check_bank(Warp& warp, uint64_t offset, uint32_t bytes, uint64_t size, const char* what, const char* doing);
+Block& block_of_cluster(Warp& warp, uint32_t rank);
 void complete_copies(Warp& warp);
 void land_copies_of(Warp& warp);  // that arrive at an mbarrier
 void polled(Warp& warp, uint64_t address, uint64_t value);  // it read this word to wait for another value
