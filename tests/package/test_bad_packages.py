@@ -21,6 +21,7 @@ from superkernel.errors import BuildError, SuperKernelError, UnsupportedError
 from superkernel.package.checksums import read_checksums
 from superkernel.package.differences import compare_packages
 from superkernel.package.library_functions import LibraryFunctions, loaded_library
+from superkernel.package.one_folder import hold
 from superkernel.package.summary import summarise, verify
 
 WEIGHTS = "weights.safetensors"
@@ -114,6 +115,9 @@ FAULTS = [
     pytest.param(sums(lambda s: s["files"].pop("manifest.json")), "not listed", True, id="manifest not listed"),
     pytest.param(sums(lambda s: s["files"][OBJECT].update(sha256="x")), "is no SHA-256", True, id="no hash"),
     pytest.param(listed_outside, r"'\.\./outside' is no path inside the package", True, id="listed outside"),
+    pytest.param(
+        sums(lambda s: s["files"].update({"\ud800": s["files"][OBJECT]})), r"JSON|no path inside", True, id="no text"
+    ),
     pytest.param(
         replace("manifest.json", "{}"), r"manifest\.json.*(cut short|truncated)", True, id="manifest replaced"
     ),
@@ -231,7 +235,8 @@ def test_a_path_that_is_too_long() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user, and go on as root elsewhere")
 def test_a_folder_of_another_user_is_refused_with_the_reason(package: Path) -> None:
-    library = loaded_library(package, read_checksums(package))
+    with hold(package) as folder:
+        library = loaded_library(folder, read_checksums(folder))
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
