@@ -152,8 +152,9 @@ OpenFile PackageFolder::open_inside(const std::string& relative) const {
     // a pipe must not block
     const int file = openat(held_.descriptor(), relative.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) {
-        fail(SK_ERROR_IO, "the package '%s': the file '%s' cannot be opened: %s; copy or export the package again", path(),
-             relative.c_str(), strerror(errno));
+        const char* const advice = errno == ENOENT ? "; copy or export the package again" : "";
+        fail(SK_ERROR_IO, "the package '%s': the file '%s' cannot be opened: %s%s", path(), relative.c_str(), strerror(errno),
+             advice);
     }
     return OpenFile(file, relative.c_str());
 }
