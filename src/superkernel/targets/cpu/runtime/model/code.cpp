@@ -18,35 +18,41 @@
 namespace sk::model {
 namespace {
 
-// A path to the same file that was never used before: the loader takes a file that has replaced a loaded file for the old
-// one if their paths are equal. Each bit of a counter is one of two spellings of "/".
-std::string fresh_spelling(const std::string& path) {
-    static std::atomic<uint32_t> opened{0};
-    std::string slashes = "/";
-    for (uint32_t bits = opened.fetch_add(1); bits != 0; bits >>= 1) slashes += (bits & 1) != 0 ? "./" : "/";
-    return slashes + path.substr(1);
+// Each bit is one of two spellings of "/". The loader takes a file for one that it has loaded if their paths are equal.
+std::string slashes(uint64_t bits, int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += (bits >> i & 1) != 0 ? "./" : "/";
+    return text;
 }
 
-bool leads_to(const std::string& path, int file) {
-    struct stat found, expected;
-    return stat(path.c_str(), &found) == 0 && fstat(file, &expected) == 0 && found.st_dev == expected.st_dev &&
-           found.st_ino == expected.st_ino;
+// A path to the same file that this library has not used before: the file may have replaced one that is loaded.
+std::string fresh_spelling(const std::string& path) {
+    static std::atomic<uint32_t> opened{0};
+    const uint32_t number = opened.fetch_add(1);
+    return "/" + slashes(number, number == 0 ? 0 : 32 - __builtin_clz(number)) + path.substr(1);
+}
+
+bool leads_to(const std::string& path, const struct stat& file) {
+    struct stat found;
+    return stat(path.c_str(), &found) == 0 && found.st_dev == file.st_dev && found.st_ino == file.st_ino;
 }
 
 void* load(const std::string& path, std::string& reason) {
-    void* const handle = dlopen(fresh_spelling(path).c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     const char* const error = handle == nullptr ? dlerror() : nullptr;
     if (error != nullptr && reason.empty()) reason = error;
     return handle;
 }
 
 // The object in an open file. By its path debuggers find it; but that may lead to another package by now. So it is loaded by
-// its descriptor as well, which gives the same object again if it is that of the path.
-void* load(const std::string& path, int file, std::string& reason) {
-    const std::string link = "/proc/thread-self/fd/" + std::to_string(file);
-    if (!leads_to(link, file)) return load(path, reason);
-    void* const by_path = leads_to(path, file) ? load(path, reason) : nullptr;
-    void* const by_descriptor = load(link, reason);
+// its descriptor as well, which gives the same object again if it is that of the path. What is loaded keeps its number in the
+// file system: a spelling with that number is one of this file only, also in another copy of this library.
+void* load(const std::string& path, int descriptor, std::string& reason) {
+    const std::string link = "/proc/thread-self/fd/" + std::to_string(descriptor);
+    struct stat file;
+    if (fstat(descriptor, &file) != 0 || !leads_to(link, file)) return load(fresh_spelling(path), reason);
+    void* const by_path = leads_to(path, file) ? load(fresh_spelling(path), reason) : nullptr;
+    void* const by_descriptor = load("/" + slashes(file.st_dev, 64) + slashes(file.st_ino, 64) + link.substr(1), reason);
     if (by_path != nullptr) dlclose(by_path);
     return by_descriptor;
 }
