@@ -40,7 +40,8 @@ sk_status sk_model_open_with(const char* path, const sk_options* options, sk_mod
         *model = nullptr;
         check_forks_are_watched();
         const ModelOptions wanted = ModelOptions::read(options);
-        *model = add_handle(read_one_folder(path, [&](const HeldFolder& held) { return std::make_unique<OpenModel>(held, wanted); }));
+        const auto open = [&](const HeldFolder& held) { return std::make_unique<OpenModel>(held, wanted); };
+        *model = add_handle(read_one_folder(path, open));
     });
 }
 
