@@ -197,6 +197,11 @@ def test_a_folder_that_may_be_of_another_system_is_kept(tmp_path: Path, change: 
 
 @pytest.mark.parametrize("name", ["n" * 250, "\N{GRINNING FACE}" * 63, "a b\nc", "[a-z]*.sk", "-", "caf\xe9.sk"])
 def test_names_that_file_systems_allow(tmp_path: Path, name: str) -> None:
+    try:
+        (tmp_path / name).mkdir()
+    except OSError as reason:
+        pytest.skip(f"this file system has no such names: {reason.strerror}")
+    (tmp_path / name).rmdir()
     for overwrite in (False, True):
         write_package(tmp_path / name, PackageContents(MANIFEST, {}), overwrite)
     assert read_manifest(tmp_path / name).name == "tiny"
