@@ -53,14 +53,25 @@ def view(array: Any, dtype: str | None = None) -> TensorView:
 
 
 class OpenedModel:
-    """Closes itself and its contexts."""
+    """Closes itself and its contexts. It is of the folder of a descriptor, if there is one, and else of the path."""
 
-    def __init__(self, folder: Path, threads: int = 0, wait: int = 0, cpus: Sequence[int] = (), **more: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        threads: int = 0,
+        wait: int = 0,
+        cpus: Sequence[int] = (),
+        descriptor: int | None = None,
+        **more: int,
+    ) -> None:
         numbers = (c_int32 * len(cpus))(*cpus)
         self.options = Options(ctypes.sizeof(Options), threads, wait, numbers, len(cpus), **more)
         self.handle = c_void_p()
         self.contexts: list[c_void_p] = []
-        call("sk_model_open_with", str(folder).encode(), byref(self.options), byref(self.handle))
+        if descriptor is None:
+            call("sk_model_open_with", str(folder).encode(), byref(self.options), byref(self.handle))
+        else:
+            call("sk_python_open", str(folder).encode(), descriptor, byref(self.options), byref(self.handle))
 
     def context(self, threads: int = 0) -> c_void_p:
         made, options = c_void_p(), Options(ctypes.sizeof(Options), threads)

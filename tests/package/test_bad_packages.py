@@ -6,6 +6,8 @@ import ctypes
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from ctypes import c_void_p
 from pathlib import Path
@@ -21,6 +23,7 @@ from superkernel.errors import BuildError, SuperKernelError, UnsupportedError
 from superkernel.package.checksums import read_checksums
 from superkernel.package.differences import compare_packages
 from superkernel.package.library_functions import LibraryFunctions, loaded_library
+from superkernel.package.one_folder import hold
 from superkernel.package.summary import summarise, verify
 
 WEIGHTS = "weights.safetensors"
@@ -114,6 +117,9 @@ FAULTS = [
     pytest.param(sums(lambda s: s["files"].pop("manifest.json")), "not listed", True, id="manifest not listed"),
     pytest.param(sums(lambda s: s["files"][OBJECT].update(sha256="x")), "is no SHA-256", True, id="no hash"),
     pytest.param(listed_outside, r"'\.\./outside' is no path inside the package", True, id="listed outside"),
+    pytest.param(
+        sums(lambda s: s["files"].update({"\ud800": s["files"][OBJECT]})), r"JSON|no path inside", True, id="no text"
+    ),
     pytest.param(
         replace("manifest.json", "{}"), r"manifest\.json.*(cut short|truncated)", True, id="manifest replaced"
     ),
@@ -231,7 +237,8 @@ def test_a_path_that_is_too_long() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user, and go on as root elsewhere")
 def test_a_folder_of_another_user_is_refused_with_the_reason(package: Path) -> None:
-    library = loaded_library(package, read_checksums(package))
+    with hold(package) as folder:
+        library = loaded_library(folder, read_checksums(folder))
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -255,6 +262,41 @@ def test_a_folder_of_another_user_is_refused_with_the_reason(package: Path) -> N
     assert len(found) == 4
     for line in found:
         assert line.startswith("BuildError: ") and line.endswith(": Permission denied"), line
+
+
+FEW_DESCRIPTORS = """
+import os, resource, sys
+from pathlib import Path
+import superkernel as sk
+from superkernel.errors import SuperKernelError
+from superkernel.package.summary import verify
+
+package = Path(sys.argv[1])
+sk.load_model(package).close()
+before = len(os.listdir("/proc/self/fd"))
+for more in range(6):
+    for use in (verify, lambda path: sk.load_model(path).close()):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before - 1 + more, 4096))  # one of them listed the others
+        try:
+            use(package)
+            print("opened")
+        except SuperKernelError as error:
+            print(error)
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))
+assert len(os.listdir("/proc/self/fd")) == before
+"""
+
+
+def test_a_process_that_may_open_no_more_files(package: Path) -> None:
+    """The sentence says so, and does not advise another copy of the package."""
+    ran = subprocess.run(
+        [sys.executable, "-c", FEW_DESCRIPTORS, str(package)], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    refused = [line for line in lines if line != "opened"]
+    assert len(lines) == 12 and refused and lines[-2:] == ["opened", "opened"]
+    assert all("Too many open files" in line and "again" not in line for line in refused), refused
 
 
 def test_differences_are_listed(package: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from superkernel.package.checksums import read_checksums
 from superkernel.package.differences import compare_packages
 from superkernel.package.file_names import CHECKSUMS, MANIFEST, WEIGHTS
 from superkernel.package.library_functions import LibraryFunctions, loaded_library
+from superkernel.package.one_folder import hold
 from superkernel.package.summary import summarise
 
 ODD_VALUES: tuple[Any, ...] = (
@@ -119,7 +120,8 @@ def open_everywhere(package: Path, library: LibraryFunctions) -> int:
 
 def fuzz(folder: Path, seed: int, count: int) -> int:
     package = write_handmade(folder / "fuzz.sk")
-    library = loaded_library(package, read_checksums(package))
+    with hold(package) as held:
+        library = loaded_library(held, read_checksums(held))
     shutil.rmtree(package / "lib")
     original = {name: (package / name).read_bytes() for name in (MANIFEST, WEIGHTS, CHECKSUMS)}
     listed = json.loads(original[CHECKSUMS])

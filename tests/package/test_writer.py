@@ -5,6 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,6 +126,87 @@ def test_a_package_is_replaced_at_once(tmp_path: Path, monkeypatch: pytest.Monke
     write_package(package, PackageContents(replace(MANIFEST, name="second"), {}), overwrite=True)
     assert read_manifest(package).name == "second"
     assert {path.name for path in tmp_path.iterdir()} == {"a.sk", "left", "right"}
+
+
+STARTED_EXPORT = """
+import sys
+from pathlib import Path
+from superkernel.package.manifest import Manifest
+from superkernel.package.writer import PackageContents, write_package
+
+def wait(folder):
+    print("started", flush=True)
+    sys.stdin.read()
+
+write_package(Path(sys.argv[1]), PackageContents(Manifest("child", "0.1.0", ()), {}, add_files=wait), overwrite=True)
+"""
+
+
+@contextmanager
+def started_export(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has begun to write the package, and goes on when its input ends."""
+    command = [sys.executable, "-c", STARTED_EXPORT, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "started\n"
+        yield child
+
+
+def killed_export(path: Path) -> Path:
+    """The folder that it leaves beside the package."""
+    before = set(path.parent.iterdir())
+    with started_export(path) as child:
+        child.kill()
+    (left,) = set(path.parent.iterdir()) - before
+    return left
+
+
+def test_what_a_killed_export_leaves_is_removed_by_the_next(tmp_path: Path) -> None:
+    left = killed_export(tmp_path / "a.sk")
+    other = killed_export(tmp_path / "b.sk")
+    assert (left / "package" / WEIGHTS).is_file()
+    write_package(tmp_path / "a.sk", PackageContents(MANIFEST, {}))
+    assert set(tmp_path.iterdir()) == {tmp_path / "a.sk", other}
+
+
+def test_the_folder_of_an_export_that_goes_on_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.sk"
+    with started_export(path) as child:
+        write_package(path, PackageContents(MANIFEST, {}))
+        child.communicate()
+    assert child.returncode == 0
+    assert read_manifest(path).name == "child"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def change_boot(left: Path) -> None:
+    (left / "export.lock").write_text("superkernel export of another system")
+
+
+def link_lock(left: Path) -> None:
+    (left / "export.lock").rename(left.parent / "lock")
+    (left / "export.lock").symlink_to(left.parent / "lock")
+
+
+@pytest.mark.parametrize("change", [change_boot, link_lock, lambda left: (left / "export.lock").unlink()])
+def test_a_folder_that_may_be_of_another_system_is_kept(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    left = killed_export(tmp_path / "a.sk")
+    change(left)
+    write_package(tmp_path / "a.sk", PackageContents(MANIFEST, {}))
+    assert (left / "package" / WEIGHTS).is_file()
+
+
+@pytest.mark.parametrize("name", ["n" * 250, "\N{GRINNING FACE}" * 63, "a b\nc", "[a-z]*.sk", "-", "caf\xe9.sk"])
+def test_names_that_file_systems_allow(tmp_path: Path, name: str) -> None:
+    try:
+        (tmp_path / name).mkdir()
+    except OSError as reason:
+        pytest.skip(f"this file system has no such names: {reason.strerror}")
+    (tmp_path / name).rmdir()
+    for overwrite in (False, True):
+        write_package(tmp_path / name, PackageContents(MANIFEST, {}), overwrite)
+    assert read_manifest(tmp_path / name).name == "tiny"
+    assert [file.name for file in tmp_path.iterdir()] == [name]
 
 
 def test_a_failure_leaves_the_old_package(tmp_path: Path) -> None:

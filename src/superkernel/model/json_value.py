@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..errors import BuildError, GraphError, SuperKernelError, nearest
 
@@ -39,10 +39,19 @@ class _JsonObject(dict[str, Any]):
 def parse_json(file: Path) -> JsonValue:
     """The whole file as one value."""
     try:
-        with file.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
+        stream = file.open("rb")
     except (OSError, ValueError) as reason:  # a path with a NUL in it is a ValueError
-        raise GraphError(f"{file}: cannot be read: {getattr(reason, 'strerror', None) or reason}") from reason
+        raise _unreadable(file, reason) from reason
+    with stream:
+        return parse_json_stream(stream, file)
+
+
+def parse_json_stream(stream: BinaryIO, file: Path) -> JsonValue:
+    """The same of a file that is open."""
+    try:
+        raw = stream.read(MAX_BYTES + 1)
+    except OSError as reason:  # it is a folder, for example
+        raise _unreadable(file, reason) from reason
     if len(raw) > MAX_BYTES:
         raise GraphError(f"{file}: larger than {MAX_BYTES >> 20} MiB, which is no description of kernels")
     try:
@@ -62,6 +71,10 @@ def parse_json(file: Path) -> JsonValue:
     except RecursionError:
         raise GraphError(f"{file}: lists and objects are nested too deeply") from None
     return JsonValue(str(file), "", value)
+
+
+def _unreadable(file: Path, reason: Exception) -> GraphError:
+    return GraphError(f"{file}: cannot be read: {getattr(reason, 'strerror', None) or reason}")
 
 
 def _whole(digits: str) -> int:

@@ -7,18 +7,21 @@ wrote them: a user who may write the folder may write the list as well.
 from __future__ import annotations
 
 import hashlib
-import stat
-from collections.abc import Iterable, Mapping
+import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from ..errors import BuildError, GraphError, shown
-from ..model.json_value import JsonValue, parse_json
+from ..model.json_value import JsonValue
 from .file_names import CHECKSUMS, CODE_FOLDERS, MANIFEST
+from .one_folder import AGAIN, HeldFolder
 
 CHECKSUMS_VERSION = 1
 _CHUNK = 1 << 20
-_AGAIN = "export the model again, or copy the package again"
+_IN_NO_PATH = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -35,25 +38,21 @@ class FileSum:
         return self.path == MANIFEST or self.path.split("/")[0] in CODE_FOLDERS
 
 
-def read_checksums(folder: Path) -> Mapping[str, FileSum]:
+def read_checksums(folder: HeldFolder) -> Mapping[str, FileSum]:
     """checksums.json of a package, by path; a BuildError where the folder is no package."""
     try:
-        if not folder.exists():
-            raise BuildError(f"{folder} does not exist; a package is a folder that sk.export has written")
-        if not folder.is_dir():
-            raise BuildError(f"{folder} is no package: it is no folder; sk.export writes packages")
         for name in (MANIFEST, CHECKSUMS):
-            if not (folder / name).is_file():
+            if not folder.has_file(name):
                 raise BuildError(
-                    f"{folder} is no package: {name} is missing; sk.export writes it, {CHECKSUMS} last. A super kernel "
-                    "that k.save has saved is opened by sk.load, in the shell by superkernel run"
+                    f"{folder.path} is no package: {name} is missing; sk.export writes it, {CHECKSUMS} last. A super "
+                    "kernel that k.save has saved is opened by sk.load, in the shell by superkernel run"
                 )
-    except OSError as reason:  # no permission, or a path that is too long
-        raise BuildError(f"{folder} cannot be opened: {reason.strerror}") from reason
+    except OSError as reason:  # no permission
+        raise BuildError(f"{folder.path} cannot be opened: {reason.strerror}") from reason
     try:
-        return _read(parse_json(_inside(folder, CHECKSUMS)))
+        return _read(folder.read_json(CHECKSUMS))
     except GraphError as error:
-        raise BuildError(f"{error}; {_AGAIN}") from error
+        raise BuildError(f"{error}; {AGAIN}") from error
 
 
 def _read(value: JsonValue) -> Mapping[str, FileSum]:
@@ -82,23 +81,24 @@ def _read(value: JsonValue) -> Mapping[str, FileSum]:
 
 
 def is_relative_path(path: str) -> bool:
-    """Whether a path of a manifest stays inside the folder by its words; links are found by `check_files`."""
+    """Whether a path of a manifest stays inside the folder by its words; links are found where files are opened."""
     return (
         bool(path)
         and "\\" not in path
-        and "\0" not in path
+        and not _IN_NO_PATH.search(path)
         and str(PurePosixPath(path)) == path
         and not (path.startswith("/") or {"..", "."} & set(path.split("/")))
     )
 
 
-def check_files(folder: Path, files: Mapping[str, FileSum], everything: bool) -> None:
+def check_files(folder: HeldFolder, files: Mapping[str, FileSum], everything: bool) -> None:
     """A BuildError that names the first file that is missing, has another size, or another hash.
 
     `everything`: all files are hashed, and files that are not listed are refused; otherwise the manifest and code.
     """
     for entry in files.values():
-        _check_size(_inside(folder, entry.path), entry)
+        with folder.open(entry.path) as stream:
+            _check_size(folder, entry, stream)
     for entry in files.values():
         if everything or entry.is_checked_when_opened:
             check_hash(folder, entry)
@@ -106,58 +106,36 @@ def check_files(folder: Path, files: Mapping[str, FileSum], everything: bool) ->
         _refuse_unlisted(folder, files)
 
 
-def check_hash(folder: Path, entry: FileSum) -> Path:
+def check_hash(folder: HeldFolder, entry: FileSum) -> Path:
     """The file, whose content is what the list says; otherwise a BuildError with both hashes."""
-    path = _inside(folder, entry.path)
-    _check_size(path, entry)
-    found = _sha256(path)
+    path = folder.path / entry.path
+    with folder.open(entry.path) as stream:
+        _check_size(folder, entry, stream)
+        found = _sha256(path, stream)
     if found != entry.sha256:
-        raise BuildError(f"{path} was changed: its SHA-256 is {found}, {CHECKSUMS} says {entry.sha256}; {_AGAIN}")
+        raise BuildError(f"{path} was changed: its SHA-256 is {found}, {CHECKSUMS} says {entry.sha256}; {AGAIN}")
     return path
 
 
-def _check_size(path: Path, entry: FileSum) -> None:
-    size = path.stat().st_size
+def _check_size(folder: HeldFolder, entry: FileSum, stream: BinaryIO) -> None:
+    size = os.fstat(stream.fileno()).st_size
     if size != entry.size:
-        word = "cut short" if size < entry.size else "changed"
-        raise BuildError(f"{path} was {word}: it has {size} bytes, {CHECKSUMS} says {entry.size}; {_AGAIN}")
+        path, word = folder.path / entry.path, "cut short" if size < entry.size else "changed"
+        raise BuildError(f"{path} was {word}: it has {size} bytes, {CHECKSUMS} says {entry.size}; {AGAIN}")
 
 
-def _refuse_unlisted(folder: Path, files: Mapping[str, FileSum]) -> None:
-    for path in _files_below(folder):
-        relative = path.relative_to(folder).as_posix()
+def _refuse_unlisted(folder: HeldFolder, files: Mapping[str, FileSum]) -> None:
+    for relative in folder.files():
         if relative not in files and relative != CHECKSUMS:
+            path = folder.path / relative
             raise BuildError(f"{path} is no part of the package, {CHECKSUMS} does not list it: remove it")
 
 
-def _files_below(folder: Path) -> Iterable[Path]:
-    try:
-        return sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    except OSError as reason:
-        raise BuildError(f"{folder} cannot be read: {reason}") from reason
-
-
-def _inside(folder: Path, relative: str) -> Path:
-    """A regular file of the package; links that lead out of the folder are refused."""
-    path = folder / relative
-    try:
-        if not path.resolve(strict=True).is_relative_to(folder.resolve()):
-            raise BuildError(f"{path} is a symbolic link that leads out of the package; copy the file in its place")
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise BuildError(f"{path} is no regular file")
-    except FileNotFoundError as missing:
-        raise BuildError(f"{path} is missing; {_AGAIN}") from missing
-    except (OSError, RuntimeError) as reason:  # no permission, or a loop of links
-        raise BuildError(f"{path} cannot be read: {reason}") from reason
-    return path
-
-
-def _sha256(path: Path) -> str:
+def _sha256(path: Path, stream: BinaryIO) -> str:
     digest = hashlib.sha256()
     try:
-        with path.open("rb") as stream:
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
     except OSError as reason:
         raise BuildError(f"{path} cannot be read: {reason}") from reason
     return digest.hexdigest()

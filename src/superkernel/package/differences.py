@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .checksums import check_files
 from .file_names import WEIGHTS, is_torch_file
 from .manifest import PackagedEntry
+from .one_folder import HeldFolder, read_one_folder
 from .return_structure import plain_structure, structure_to_json
-from .summary import PackageSummary, summarise
-from .weights_header import StoredRange, read_weights_header
+from .summary import PackageSummary, read_verified
+from .weights_header import StoredRange, parse_weights_header
 
 T = TypeVar("T")
 _CHUNK = 1 << 20
@@ -51,18 +52,20 @@ class PackageComparison:
 
 def compare_packages(first: Path, second: Path) -> PackageComparison:
     """Both packages must be what was exported: their files are compared with their checksums first."""
-    before, after = summarise(first), summarise(second)
-    for summary in (before, after):
-        check_files(summary.path, summary.files, everything=True)
+    return read_one_folder(first, lambda before: read_one_folder(second, partial(_compare, before)))
+
+
+def _compare(first: HeldFolder, second: HeldFolder) -> PackageComparison:
+    before, after = read_verified(first), read_verified(second)
     found = [
         *_different_fields(before, after),
         *_different("entry", _entries(before), _entries(after), _changed_entry),
         *_different("state", _states(before), _states(after), _changed_value),
         *_different("code", _code(before), _code(after), lambda a, b: "the objects differ"),
         *_different("torch", _torch_files(before), _torch_files(after), lambda a, b: "code or weights differ"),
-        *_different_weights(first / WEIGHTS, second / WEIGHTS),
+        *_different_weights(first, second),
     ]
-    return PackageComparison(first, second, tuple(found))
+    return PackageComparison(first.path, second.path, tuple(found))
 
 
 def _different_fields(before: PackageSummary, after: PackageSummary) -> list[PackageDifference]:
@@ -129,16 +132,17 @@ def _torch_files(summary: PackageSummary) -> dict[str, str]:
     return {name: file.sha256 for name, file in summary.files.items() if is_torch_file(name)}
 
 
-def _different_weights(first: Path, second: Path) -> list[PackageDifference]:
-    before, after = read_weights_header(first), read_weights_header(second)
-    found = _different(
-        "weight",
-        {name: _type_text(stored) for name, stored in before.items()},
-        {name: _type_text(stored) for name, stored in after.items()},
-        _changed_value,
-    )
-    differing = {difference.name for difference in found}
-    with first.open("rb") as old, second.open("rb") as new:
+def _different_weights(first: HeldFolder, second: HeldFolder) -> list[PackageDifference]:
+    with first.open(WEIGHTS) as old, second.open(WEIGHTS) as new:
+        before = parse_weights_header(old, first.path / WEIGHTS)
+        after = parse_weights_header(new, second.path / WEIGHTS)
+        found = _different(
+            "weight",
+            {name: _type_text(stored) for name, stored in before.items()},
+            {name: _type_text(stored) for name, stored in after.items()},
+            _changed_value,
+        )
+        differing = {difference.name for difference in found}
         for name in before:
             if name not in differing and not _same_bytes(old, before[name], new, after[name]):
                 found.append(PackageDifference("weight", name, "values differ"))

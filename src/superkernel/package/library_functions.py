@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import BuildError, LaunchError, SuperKernelError, UnsupportedError
 from .checksums import FileSum, check_hash
 from .file_names import packaged_library
+from .one_folder import HeldFolder
 from .return_structure import ReturnStructure, plain_structure
 
 DTYPES = (
@@ -149,6 +150,11 @@ class LibraryFunctions:
         self._last_error = self._function("sk_last_error", c_char_p)
         self.version = _text(self._function("sk_version", c_char_p)())
         self._open = self._function("sk_model_open_with", c_int32, c_char_p, POINTER(_Options), POINTER(c_void_p))
+        self._open_held: Callable[..., Any] | None = None
+        if hasattr(self._library, "sk_python_open"):  # as `python_call`
+            self._open_held = self._function(
+                "sk_python_open", c_int32, c_char_p, c_int32, POINTER(_Options), POINTER(c_void_p)
+            )
         self._close = self._function("sk_model_close", c_int32, c_void_p)
         self._describe = self._function("sk_model_describe", c_int32, c_void_p, POINTER(_ModelInfo))
         self._entry = self._function("sk_model_entry", c_int32, c_void_p, c_int32, POINTER(POINTER(_EntryInfo)))
@@ -186,13 +192,20 @@ class LibraryFunctions:
         if status:
             raise self.failure(status)
 
-    def open(self, path: Path, threads: int, wait: str, cpus: Sequence[int], model: c_void_p) -> int:
-        """The address of the opened model; it is in `model` before a signal handler can raise an exception."""
+    def open(
+        self, path: Path, threads: int, wait: str, cpus: Sequence[int], model: c_void_p, folder: int | None = None
+    ) -> int:
+        """The address of the opened model; it is in `model` before a signal handler can raise an exception.
+
+        `folder`: a descriptor of the folder that the path led to.
+        """
         numbers = (c_int32 * len(cpus))(*cpus)
         options = _Options(ctypes.sizeof(_Options), threads, WAIT_POLICIES.index(wait), numbers, len(cpus), 0)
-        self._check(
-            self._open(str(path).encode("utf-8", "surrogateescape"), ctypes.byref(options), ctypes.byref(model))
-        )
+        name = os.fsencode(path)
+        if folder is None or self._open_held is None:
+            self._check(self._open(name, ctypes.byref(options), ctypes.byref(model)))
+        else:
+            self._check(self._open_held(name, folder, ctypes.byref(options), ctypes.byref(model)))
         assert model.value is not None
         return model.value
 
@@ -284,7 +297,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def loaded_library(package: Path, files: Mapping[str, FileSum]) -> LibraryFunctions:
+def loaded_library(package: HeldFolder, files: Mapping[str, FileSum]) -> LibraryFunctions:
     """The library of this process: the package's copy, whose hash is checked before, unless one is loaded already."""
     with _loading:
         if not _loaded:
@@ -292,7 +305,7 @@ def loaded_library(package: Path, files: Mapping[str, FileSum]) -> LibraryFuncti
         return _loaded[0]
 
 
-def _load(package: Path, files: Mapping[str, FileSum]) -> LibraryFunctions:
+def _load(package: HeldFolder, files: Mapping[str, FileSum]) -> LibraryFunctions:
     packaged = packaged_library(platform.machine())
     if packaged in files:
         return LibraryFunctions(check_hash(package, files[packaged]))

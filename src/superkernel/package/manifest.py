@@ -328,7 +328,11 @@ class Manifest:
 
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a package. Its hash is not checked here."""
-    value = parse_json(folder / MANIFEST)
+    return parse_manifest(parse_json(folder / MANIFEST), folder)
+
+
+def parse_manifest(value: JsonValue, folder: Path) -> Manifest:
+    """The same of its JSON."""
     entries = value.entries()
     if "format" not in entries or entries["format"].value != FORMAT:
         raise BuildError(f"{folder} is not a package of SuperKernel: {MANIFEST} has no format {FORMAT!r}")

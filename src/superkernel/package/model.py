@@ -14,7 +14,7 @@ from .checksums import check_files, read_checksums
 from .file_names import is_torch_file
 from .library_functions import WAIT_POLICIES, loaded_library
 from .model_context import ModelContext
-from .one_folder import read_one_folder
+from .one_folder import HeldFolder, read_one_folder
 from .opened_package import OpenedPackage, PackageSettings
 from .torch_model import TorchModel, load_torch_model
 
@@ -69,16 +69,16 @@ def load_model(
 
 
 def _load(folder: Path, settings: PackageSettings, verify: bool = False) -> LoadedModel | TorchModel:
-    return read_one_folder(folder, partial(_load_folder, folder, settings, verify))
+    return read_one_folder(folder, partial(_load_folder, settings, verify))
 
 
-def _load_folder(folder: Path, settings: PackageSettings, verify: bool) -> LoadedModel | TorchModel:
+def _load_folder(settings: PackageSettings, verify: bool, folder: HeldFolder) -> LoadedModel | TorchModel:
     files = read_checksums(folder)
     if verify:
         check_files(folder, files, everything=True)
     if any(map(is_torch_file, files)):
-        return load_torch_model(folder.absolute(), files, partial(load_again, str(folder.absolute()), settings))
-    return LoadedModel(OpenedPackage(loaded_library(folder, files), folder.absolute(), settings))
+        return load_torch_model(folder, files, partial(load_again, str(folder.path.absolute()), settings))
+    return LoadedModel(OpenedPackage(loaded_library(folder, files), folder, settings))
 
 
 def load_again(path: str, settings: PackageSettings) -> LoadedModel | TorchModel:

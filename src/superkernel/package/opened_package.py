@@ -15,14 +15,13 @@ from concurrent.futures import Future
 from ctypes import c_void_p
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from ..errors import BuildError, GraphError, LaunchError, SuperKernelError
-from ..model.json_value import parse_json
 from ..runtime.submitted_launches import SubmittedLaunches
 from .file_names import MANIFEST
 from .library_functions import LibraryFunctions, ModelDescription
+from .one_folder import HeldFolder
 from .return_structure import structure_from_json
 
 Returned = TypeVar("Returned")
@@ -40,14 +39,16 @@ class PackageSettings:
 class OpenedPackage:
     """A model of libsuperkernel. It is closed by `close`, or when this object and all contexts are gone."""
 
-    def __init__(self, library: LibraryFunctions, path: Path, settings: PackageSettings) -> None:
+    def __init__(self, library: LibraryFunctions, folder: HeldFolder, settings: PackageSettings) -> None:
         self.library = library
-        self.path = path
+        self.path = folder.path.absolute()
         self.settings = settings
         opened = c_void_p()
         self._release = _released_when_unused(self, _release_here, library.close, opened, os.getpid())
-        self.address = library.open(path, settings.threads, settings.wait, settings.cpus, opened)
-        self.description = _with_structures(library.describe(self.address), path)
+        self.address = library.open(
+            self.path, settings.threads, settings.wait, settings.cpus, opened, folder.descriptor
+        )
+        self.description = _with_structures(library.describe(self.address), folder)
         self.where = f"package {self.description.name!r}"
         self._contexts: weakref.WeakSet[ContextHandle] = weakref.WeakSet()
         self.lock = threading.RLock()  # between what opens contexts, submits calls and closes
@@ -75,10 +76,10 @@ class OpenedPackage:
         self.lock = threading.RLock()
 
 
-def _with_structures(description: ModelDescription, path: Path) -> ModelDescription:
+def _with_structures(description: ModelDescription, folder: HeldFolder) -> ModelDescription:
     """With what entries return, which is in the manifest and which the library, like C programs, does not read."""
     try:
-        manifest, _ = parse_json(path / MANIFEST).foreign_fields(("entries",), ("entries",))
+        manifest, _ = folder.read_json(MANIFEST).foreign_fields(("entries",), ("entries",))
         listed = [entry.foreign_fields(("name", "returns"), ("name",))[0] for entry in manifest["entries"].items()]
         given = {fields["name"].text(): fields["returns"] for fields in listed if "returns" in fields}
         entries = tuple(

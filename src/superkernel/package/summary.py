@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..errors import BuildError, GraphError
 from .checksums import FileSum, check_files, is_relative_path, read_checksums
-from .file_names import WEIGHTS
-from .manifest import Manifest, PackagedShape, PackagedTensor, read_manifest
-from .one_folder import read_one_folder
+from .file_names import MANIFEST, WEIGHTS
+from .manifest import Manifest, PackagedShape, PackagedTensor, parse_manifest
+from .one_folder import HeldFolder, read_one_folder
 
 
 @dataclass(frozen=True)
@@ -77,28 +76,28 @@ class PackageSummary:
 
 def summarise(folder: Path) -> PackageSummary:
     """Reads the manifest and the list of files; a BuildError where one of them cannot be what was exported."""
-    return read_one_folder(folder, partial(_summarise, folder))
+    return read_one_folder(folder, read_summary)
 
 
-def _summarise(folder: Path) -> PackageSummary:
+def read_summary(folder: HeldFolder) -> PackageSummary:
     files = read_checksums(folder)
     try:
-        manifest = read_manifest(folder)
+        manifest = parse_manifest(folder.read_json(MANIFEST), folder.path)
     except GraphError as error:
         raise BuildError(str(error)) from error
-    summary = PackageSummary(folder, manifest, files)
+    summary = PackageSummary(folder.path, manifest, files)
     _check_objects(summary)
     return summary
 
 
 def verify(folder: Path) -> PackageSummary:
     """Compares every file with its checksum, and the manifest with the files; loads no code."""
+    return read_one_folder(folder, read_verified)
 
-    def compare() -> PackageSummary:
-        check_files(folder, read_checksums(folder), everything=True)
-        return _summarise(folder)
 
-    return read_one_folder(folder, compare)
+def read_verified(folder: HeldFolder) -> PackageSummary:
+    check_files(folder, read_checksums(folder), everything=True)
+    return read_summary(folder)
 
 
 def _check_objects(summary: PackageSummary) -> None:

@@ -17,19 +17,21 @@ from .array_values import PlacedArray, place_input
 from .call_signature import NO_SIGNATURE, call_signature
 from .checked_calls import in_order
 from .checksums import FileSum, check_files
-from .file_names import torch_file
+from .file_names import MANIFEST, torch_file
 from .library_functions import ArrayType, EntryDescription, EntryShape, ModelDescription
-from .manifest import Manifest, PackagedTensor, read_manifest
+from .manifest import Manifest, PackagedTensor, parse_manifest
 from .model_context import DEFAULT_ENTRY, UnknownEntryError
+from .one_folder import HeldFolder
 from .return_structure import plain_structure, put_results
 from .shape_choice import choose_shape
 
 
-def load_torch_model(folder: Path, files: Mapping[str, FileSum], load_again: Callable[[], Any]) -> TorchModel:
+def load_torch_model(held: HeldFolder, files: Mapping[str, FileSum], load_again: Callable[[], Any]) -> TorchModel:
     """The model; an UnsupportedError with the manifest's sentence where torch is not installed."""
-    check_files(folder, files, everything=False)
+    check_files(held, files, everything=False)
+    folder = held.path.absolute()
     try:
-        manifest = read_manifest(folder)
+        manifest = parse_manifest(held.read_json(MANIFEST), folder)
     except GraphError as error:
         raise BuildError(str(error)) from error
     try:

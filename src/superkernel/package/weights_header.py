@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..errors import BuildError, shown
 from .weights_file import METADATA, PADDING
@@ -27,13 +28,21 @@ class StoredRange:
 def read_weights_header(path: Path) -> Mapping[str, StoredRange]:
     """The tensors by name, without those that fill gaps; a BuildError if the header contradicts itself or the file."""
     try:
-        size = path.stat().st_size
-        with path.open("rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            if not 2 <= length <= min(_MOST_HEADER_BYTES, size - 8):
-                raise BuildError(f"{path} is no safetensors file: its header cannot have {length} bytes")
-            raw = stream.read(length)
-        header = json.loads(raw)
+        stream = path.open("rb")
+    except OSError as reason:
+        raise BuildError(f"{path} cannot be read: {reason}") from reason
+    with stream:
+        return parse_weights_header(stream, path)
+
+
+def parse_weights_header(stream: BinaryIO, path: Path) -> Mapping[str, StoredRange]:
+    """The same of a file that is open."""
+    try:
+        size = os.fstat(stream.fileno()).st_size
+        length = int.from_bytes(stream.read(8), "little")
+        if not 2 <= length <= min(_MOST_HEADER_BYTES, size - 8):
+            raise BuildError(f"{path} is no safetensors file: its header cannot have {length} bytes")
+        header = json.loads(stream.read(length))
     except OSError as reason:
         raise BuildError(f"{path} cannot be read: {reason}") from reason
     except (ValueError, RecursionError) as reason:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from ..errors import BuildError
 from .checksums import CHECKSUMS_VERSION
 from .file_names import CHECKSUMS, EXPLANATION, MANIFEST, WEIGHTS
 from .manifest import Manifest, read_manifest
+from .unfinished_exports import locked, remove_left_over, unfinished_export
 from .weights_file import StoredTensor, write_weights
 
 _READ_BYTES = 1 << 20
@@ -41,28 +39,17 @@ def write_package(path: Path, contents: PackageContents, overwrite: bool = False
     check_free(path, overwrite)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as fresh:
-            folder = Path(fresh, "package")
+        with unfinished_export(path) as unfinished:
+            folder = unfinished / "package"
             folder.mkdir()
             _write_files(folder, contents)
-            with _locked(path.parent):
+            with locked(path.parent):
                 check_free(path, overwrite)  # another export to this path may have been faster
-                _put_in_place(folder, path, Path(fresh, "replaced"))
+                _put_in_place(folder, path, unfinished / "replaced")
+            remove_left_over(path)
     except OSError as reason:
         raise BuildError(f"{path}: the package cannot be written: {reason}") from reason
     return path
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Exports into one folder put their packages in place one after the other, where the file system has locks."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            fcntl.flock(opened, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(opened)
 
 
 def _put_in_place(folder: Path, path: Path, replaced: Path) -> None:

@@ -5,6 +5,7 @@
 #include "handles.h"
 #include "held_folder.h"
 #include "package_folder.h"
+#include "python_call.h"
 
 using namespace sk::model;
 
@@ -23,8 +24,8 @@ const char* sk_version(void) { return SK_LIBRARY_VERSION; }
 sk_status sk_package_verify(const char* path) {
     return guarded([&] {
         require(path, "path");
-        read_one_folder(path, [&] {
-            PackageFolder(path).check_all();
+        read_one_folder(path, [](const HeldFolder& held) {
+            PackageFolder(held).check_all();
             return SK_OK;
         });
     });
@@ -39,7 +40,22 @@ sk_status sk_model_open_with(const char* path, const sk_options* options, sk_mod
         *model = nullptr;
         check_forks_are_watched();
         const ModelOptions wanted = ModelOptions::read(options);
-        *model = add_handle(read_one_folder(path, [&] { return std::make_unique<OpenModel>(path, wanted); }));
+        const auto open = [&](const HeldFolder& held) { return std::make_unique<OpenModel>(held, wanted); };
+        *model = add_handle(read_one_folder(path, open));
+    });
+}
+
+sk_status sk_python_open(const char* path, int32_t folder, const sk_options* options, sk_model** model) {
+    return guarded([&] {
+        *model = nullptr;
+        check_forks_are_watched();
+        const ModelOptions wanted = ModelOptions::read(options);
+        const HeldFolder held(path, folder);
+        try {
+            *model = add_handle(std::make_unique<OpenModel>(held, wanted));
+        } catch (const Failure& failure) {
+            throw naming(path, failure);
+        }
     });
 }
 

@@ -5,6 +5,7 @@
 #include <elf.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include <atomic>
@@ -17,32 +18,64 @@
 namespace sk::model {
 namespace {
 
-// A path to the same file that was never used before: the loader takes a file that has replaced a loaded file for the old
-// one if their paths are equal. Each bit of a counter is one of two spellings of "/".
+// Each bit is one of two spellings of "/". The loader takes a file for one that it has loaded if their paths are equal.
+std::string slashes(uint64_t bits, int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += (bits >> i & 1) != 0 ? "./" : "/";
+    return text;
+}
+
+// A path to the same file that this library has not used before: the file may have replaced one that is loaded.
 std::string fresh_spelling(const std::string& path) {
     static std::atomic<uint32_t> opened{0};
-    std::string slashes = "/";
-    for (uint32_t bits = opened.fetch_add(1); bits != 0; bits >>= 1) slashes += (bits & 1) != 0 ? "./" : "/";
-    return slashes + path.substr(1);
+    const uint32_t number = opened.fetch_add(1);
+    return "/" + slashes(number, number == 0 ? 0 : 32 - __builtin_clz(number)) + path.substr(1);
+}
+
+bool leads_to(const std::string& path, const struct stat& file) {
+    struct stat found;
+    return stat(path.c_str(), &found) == 0 && found.st_dev == file.st_dev && found.st_ino == file.st_ino;
+}
+
+void* load(const std::string& path, std::string& reason) {
+    void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    const char* const error = handle == nullptr ? dlerror() : nullptr;
+    if (error != nullptr && reason.empty()) reason = error;
+    return handle;
+}
+
+// The object in an open file. By its path debuggers find it; but that may lead to another package by now. So it is loaded by
+// its descriptor as well, which gives the same object again if it is that of the path. What is loaded keeps its number in the
+// file system: a spelling with that number is one of this file only, also in another copy of this library.
+void* load(const std::string& path, int descriptor, std::string& reason) {
+    const std::string link = "/proc/thread-self/fd/" + std::to_string(descriptor);
+    struct stat file;
+    if (fstat(descriptor, &file) != 0 || !leads_to(link, file)) return load(fresh_spelling(path), reason);
+    void* const by_path = leads_to(path, file) ? load(fresh_spelling(path), reason) : nullptr;
+    void* const by_descriptor = load("/" + slashes(file.st_dev, 64) + slashes(file.st_ino, 64) + link.substr(1), reason);
+    if (by_path != nullptr) dlclose(by_path);
+    return by_descriptor;
 }
 
 }  // namespace
 
-SharedObject::SharedObject(const std::string& path, const std::string& relative) : relative_(relative) {
-    if (machine_of(path) != EM_NONE && !is_complete(path)) {
+SharedObject::SharedObject(const PackageFolder& folder, const std::string& relative) : relative_(relative) {
+    const OpenFile file = folder.open(relative);
+    folder.check_contents(relative, file);
+    if (machine_of(file.descriptor()) != EM_NONE && !is_complete(file.descriptor())) {
         fail(SK_ERROR_LOAD, "the code '%s' of the package is cut short; export the package again", relative.c_str());
     }
     const LoaderTurn turn;
-    handle_ = dlopen(fresh_spelling(path).c_str(), RTLD_NOW | RTLD_LOCAL);
+    std::string reason;
+    handle_ = load(folder.real_path(relative), file.descriptor(), reason);
     if (handle_ != nullptr) {
         huge_code_.emplace(handle_);
         return;
     }
-    const char* const reason = dlerror();
     struct statvfs system;
-    const bool noexec = statvfs(path.c_str(), &system) == 0 && (system.f_flag & ST_NOEXEC) != 0;
+    const bool noexec = fstatvfs(file.descriptor(), &system) == 0 && (system.f_flag & ST_NOEXEC) != 0;
     fail(SK_ERROR_LOAD, "the code '%s' of the package cannot be loaded: %s%s", relative.c_str(),
-         reason == nullptr ? "no reason given" : reason,
+         reason.empty() ? "no reason given" : reason.c_str(),
          noexec ? "; its file system is mounted noexec: copy the package to another one" : "");
 }
 
@@ -109,9 +142,7 @@ void Code::load(const PackageFolder& folder, const Manifest& manifest) {
     for (const ObjectList& object : manifest.objects) {
         if (object.choices.empty()) continue;  // no shape that is kept needs it
         const std::string& file = object.choices[0].file;
-        const std::string path = folder.resolve(file);
-        folder.check_contents(file);
-        objects_.emplace(object.launch, std::make_unique<SharedObject>(path, file));
+        objects_.emplace(object.launch, std::make_unique<SharedObject>(folder, file));
     }
     for (const EntrySpec& entry : manifest.entries) {
         for (const ShapeSpec& shape : entry.shapes) {

@@ -17,7 +17,8 @@ namespace sk::model {
 
 class SharedObject {
   public:
-    SharedObject(const std::string& path, const std::string& relative);
+    // Its contents are compared with their hash before.
+    SharedObject(const PackageFolder& folder, const std::string& relative);
     ~SharedObject();
     SharedObject(const SharedObject&) = delete;
     SharedObject& operator=(const SharedObject&) = delete;
@@ -45,7 +46,6 @@ struct PlanCode {
 
 class Code {
   public:
-    // The contents of every object are compared with their hash before it is loaded.
     void load(const PackageFolder& folder, const Manifest& manifest);
     PlanCode& find(const PlanSpec& plan) const;
     std::vector<MemoryRange> ranges() const;  // of all objects

@@ -38,8 +38,8 @@ constexpr int kMachine = EM_NONE;
 #endif
 
 // Whether the file is code for this architecture, by its ELF header. What is no ELF file, the loader refuses.
-bool is_for_this_architecture(const std::string& path) {
-    const int found = machine_of(path);
+bool is_for_this_architecture(const OpenFile& file) {
+    const int found = machine_of(file.descriptor());
     return found == EM_NONE || kMachine == EM_NONE || found == kMachine;
 }
 
@@ -58,7 +58,7 @@ std::string lacking(const ObjectSpec& object, const std::set<std::string>& flags
         if (kArchitecture != object.isa) return "the instructions of aarch64";
     } else if (object.isa.compare(0, 7, "native-") != 0) {
         return "an instruction set that this version does not know";
-    } else if (!is_for_this_architecture(folder.resolve(object.file))) {
+    } else if (!is_for_this_architecture(folder.open(object.file))) {
         return "the instructions of its architecture";
     }
     for (const std::string& flag : object.features) needed += flag + " ";
@@ -144,7 +144,7 @@ std::string choose_instruction_set(Manifest& manifest, const PackageFolder& fold
         return isa;
     }
     fail(SK_ERROR_UNSUPPORTED, "this processor cannot run the package '%s', whose code is for %s; export it for an older "
-         "processor, as in sk.export(..., march=\"x86-64-v3\"), or on this machine", folder.path().c_str(),
+         "processor, as in sk.export(..., march=\"x86-64-v3\"), or on this machine", folder.path(),
          reasons.empty() ? "other instruction sets" : reasons.c_str());
 }
 

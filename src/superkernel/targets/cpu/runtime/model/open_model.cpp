@@ -104,16 +104,17 @@ const PlanSpec& choose_plan(const LaunchSpec& launch, int threads) {
     return launch.plans.back();
 }
 
-OpenModel::OpenModel(const char* path, const ModelOptions& options)
-    : folder_(path), threads_(threads_for(options)), wait_(options.wait) {
+OpenModel::OpenModel(const HeldFolder& held, const ModelOptions& options)
+    : path_(held.path()), threads_(threads_for(options)), wait_(options.wait) {
     check_processors(options.processors);
-    const Json parsed = parse_json(folder_.manifest(), kManifest);
+    const PackageFolder folder(held);
+    const Json parsed = parse_json(folder.manifest(), kManifest);
     const Field root(parsed, kManifest);
-    check_manifest_kind(root, folder_.path());
-    weights_ = Weights(folder_, kWeights, options.copy_weights);
+    check_manifest_kind(root, path_);
+    weights_ = Weights(folder, kWeights, options.copy_weights);
     manifest_ = read_manifest(root, weights_);
-    instruction_set_ = choose_instruction_set(manifest_, folder_);
-    code_.load(folder_, manifest_);
+    instruction_set_ = choose_instruction_set(manifest_, folder);
+    code_.load(folder, manifest_);
     int cores = 1;
     for (const EntrySpec& entry : manifest_.entries) {
         for (const ShapeSpec& shape : entry.shapes) {

@@ -27,12 +27,12 @@ struct ModelOptions {
 
 class OpenModel {
   public:
-    OpenModel(const char* path, const ModelOptions& options);
+    OpenModel(const HeldFolder& held, const ModelOptions& options);
 
     const Manifest& manifest() const { return manifest_; }
     const Weights& weights() const { return weights_; }
     const Code& code() const { return code_; }
-    const std::string& path() const { return folder_.path(); }
+    const std::string& path() const { return path_; }
     Team* team() const { return team_.get(); }
     int threads() const { return threads_; }
     sk_wait wait() const { return wait_; }
@@ -48,7 +48,7 @@ class OpenModel {
     void describe_entries();
     std::vector<MemoryRange> memory_of_calls() const;  // that belongs to the model
 
-    PackageFolder folder_;
+    const std::string path_;  // as given
     Weights weights_;
     Manifest manifest_;
     std::string instruction_set_;

@@ -23,25 +23,7 @@ constexpr int64_t kMostJsonBytes = int64_t(256) << 20;
 constexpr int64_t kChecksumsVersion = 1;
 constexpr const char* kChecksums = "checksums.json";
 
-// Closes the file at the end.
-struct OpenFile {
-    int number;
-    ~OpenFile() { close(number); }
-};
-
-int open_regular(const std::string& path, const char* name, int64_t& bytes) {
-    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block
-    if (file < 0) fail(SK_ERROR_IO, "%s cannot be read: %s", name, strerror(errno));
-    struct stat status;
-    if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
-        close(file);
-        fail(SK_ERROR_IO, "%s is not a regular file", name);
-    }
-    bytes = status.st_size;
-    return file;
-}
-
-std::string real_path(const std::string& path, const char* name) {
+std::string real_path_of(const std::string& path, const char* name) {
     char* const found = realpath(path.c_str(), nullptr);
     if (found == nullptr) fail(SK_ERROR_IO, "%s cannot be opened: %s", name, strerror(errno));
     std::string text = found;
@@ -67,12 +49,19 @@ bool is_digest(const std::string& text) {
 
 }  // namespace
 
-MappedFile::MappedFile(const std::string& path, const char* name) {
-    int64_t bytes = 0;
-    const OpenFile file{open_regular(path, name, bytes)};
-    bytes_ = mapped_bytes_ = size_t(bytes);
+OpenFile::OpenFile(int descriptor, const char* name) : descriptor_(descriptor) {
+    struct stat status;
+    if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+        close(descriptor_);
+        fail(SK_ERROR_IO, "%s is not a regular file", name);
+    }
+    bytes_ = status.st_size;
+}
+
+MappedFile::MappedFile(const OpenFile& file, const char* name) {
+    bytes_ = mapped_bytes_ = size_t(file.bytes());
     if (bytes_ == 0) return;
-    void* const mapped = mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, file.number, 0);
+    void* const mapped = mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
     if (mapped == MAP_FAILED) fail(SK_ERROR_IO, "%s cannot be mapped into memory: %s", name, strerror(errno));
     data_ = mapped_ = static_cast<char*>(mapped);
 }
@@ -111,21 +100,20 @@ void MappedFile::replace_by_copy(size_t from) {
     data_ = copy - from;  // offsets count from the begin of the file
 }
 
-PackageFolder::PackageFolder(const char* path) : path_(path) {
-    struct stat status;
-    if (stat(path, &status) != 0) fail(SK_ERROR_IO, "the package '%s' cannot be opened: %s", path, strerror(errno));
-    if (!S_ISDIR(status.st_mode)) fail(SK_ERROR_NOT_A_PACKAGE, "'%s' is not a package: a package is a folder", path);
-    real_ = real_path(path_, path);
+PackageFolder::PackageFolder(const HeldFolder& held) : held_(held) {
+    if (held.error() == ENOTDIR) fail(SK_ERROR_NOT_A_PACKAGE, "'%s' is not a package: a package is a folder", path());
+    if (held.error() != 0) fail(SK_ERROR_IO, "the package '%s' cannot be opened: %s", path(), strerror(held.error()));
+    real_ = real_path_of(path(), path());
     if (!has_file(kManifest)) {
-        fail(SK_ERROR_NOT_A_PACKAGE, "'%s' is not a package: it has no %s", path, kManifest);
+        fail(SK_ERROR_NOT_A_PACKAGE, "'%s' is not a package: it has no %s", path(), kManifest);
     }
     if (!has_file(kChecksums)) {
-        fail(SK_ERROR_CORRUPT, "the package '%s' has no %s: its export was not finished; export it again", path, kChecksums);
+        fail(SK_ERROR_CORRUPT, "the package '%s' has no %s: its export was not finished; export it again", path(), kChecksums);
     }
     const Json parsed = parse_json(read_small(kChecksums), kChecksums);
     const Field root(parsed, kChecksums);
     if (root.at("version").integer(1, INT64_MAX) > kChecksumsVersion) {
-        fail(SK_ERROR_VERSION, "the package '%s' was made by a newer SuperKernel; export it again, or update this one", path);
+        fail(SK_ERROR_VERSION, "the package '%s' was made by a newer SuperKernel; export it again, or update this one", path());
     }
     const Field files = root.at("files");
     for (size_t i = 0; i < files.member_count(); ++i) {
@@ -135,82 +123,97 @@ PackageFolder::PackageFolder(const char* path) : path_(path) {
         files_.emplace(file.name(), Checksum{file.at("bytes").integer(0, INT64_MAX), digest});
     }
     if (files_.count(kManifest) == 0) files.refuse("%s is not listed", kManifest);
-    for (const auto& file : files_) check_size(file.first, file.second);
+    for (const auto& [relative, listed] : files_) {
+        const int64_t bytes = open_inside(relative).bytes();
+        if (bytes == listed.bytes) continue;
+        fail(SK_ERROR_CORRUPT, "the package '%s': '%s' has %lld bytes instead of %lld: it was truncated or changed; export it "
+             "again", path(), relative.c_str(), (long long)bytes, (long long)listed.bytes);
+    }
     manifest_ = read_small(kManifest);
     check_digest(kManifest, sha256(manifest_.data(), manifest_.size()));
 }
 
 // Refuses a folder that cannot be searched.
 bool PackageFolder::has_file(const char* name) const {
-    if (access((real_ + "/" + name).c_str(), F_OK) == 0) return true;
+    if (faccessat(held_.descriptor(), name, F_OK, 0) == 0) return true;
     if (errno == ENOENT) return false;
-    fail(SK_ERROR_IO, "the package '%s': %s cannot be opened: %s", path_.c_str(), name, strerror(errno));
+    fail(SK_ERROR_IO, "the package '%s': %s cannot be opened: %s", path(), name, strerror(errno));
 }
 
 void PackageFolder::check_digest(const std::string& relative, const std::string& found) const {
     const std::string& listed = files_.at(relative).sha256;
     if (found == listed) return;
     fail(SK_ERROR_CORRUPT, "the package '%s': '%s' is not the file that was exported: its SHA-256 is %s, and %s lists %s; export "
-         "it again", path_.c_str(), relative.c_str(), found.c_str(), kChecksums, listed.c_str());
+         "it again", path(), relative.c_str(), found.c_str(), kChecksums, listed.c_str());
 }
 
-std::string PackageFolder::resolve_inside(const std::string& relative) const {
+OpenFile PackageFolder::open_inside(const std::string& relative) const {
+    check_inside(relative);
+    // a pipe must not block
+    const int file = openat(held_.descriptor(), relative.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) {
+        const char* const advice = errno == ENOENT ? "; copy or export the package again" : "";
+        fail(SK_ERROR_IO, "the package '%s': the file '%s' cannot be opened: %s%s", path(), relative.c_str(), strerror(errno),
+             advice);
+    }
+    return OpenFile(file, relative.c_str());
+}
+
+void PackageFolder::check_inside(const std::string& relative) const {
     if (!stays_inside(relative)) {
-        fail(SK_ERROR_PATH, "the package '%s' names the file '%s', which is not a path inside it; it was not opened",
-             path_.c_str(), relative.c_str());
-    }
-    const std::string inside = real_ + "/" + relative;
-    if (access(inside.c_str(), F_OK) != 0) {
-        fail(SK_ERROR_IO, "the package '%s': the file '%s' cannot be opened: %s; copy or export the package again",
-             path_.c_str(), relative.c_str(), strerror(errno));
-    }
-    const std::string real = real_path(inside, relative.c_str());
-    if (real.compare(0, real_.size() + 1, real_ + "/") != 0) {
-        fail(SK_ERROR_PATH, "the package '%s': '%s' is a symbolic link out of the package; it was not opened", path_.c_str(),
+        fail(SK_ERROR_PATH, "the package '%s' names the file '%s', which is not a path inside it; it was not opened", path(),
              relative.c_str());
     }
-    return real;
+    if (!has_link(relative)) return;
+    const std::string real = real_path_of(real_path(relative), relative.c_str());
+    if (real.compare(0, real_.size() + 1, real_ + "/") != 0) {
+        fail(SK_ERROR_PATH, "the package '%s': '%s' is a symbolic link out of the package; it was not opened", path(),
+             relative.c_str());
+    }
 }
 
-std::string PackageFolder::resolve(const std::string& relative) const {
-    std::string found = resolve_inside(relative);
+// Whether the file or a folder on the way to it is a symbolic link.
+bool PackageFolder::has_link(const std::string& relative) const {
+    struct stat status;
+    for (size_t end = 0; end != std::string::npos;) {
+        end = relative.find('/', end + 1);
+        const std::string part = relative.substr(0, end);
+        if (fstatat(held_.descriptor(), part.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return false;
+        if (S_ISLNK(status.st_mode)) return true;
+    }
+    return false;
+}
+
+OpenFile PackageFolder::open(const std::string& relative) const {
+    check_inside(relative);
     if (files_.count(relative) == 0) {
-        fail(SK_ERROR_CORRUPT, "the package '%s': %s does not list the file '%s'; export it again", path_.c_str(), kChecksums,
+        fail(SK_ERROR_CORRUPT, "the package '%s': %s does not list the file '%s'; export it again", path(), kChecksums,
              relative.c_str());
     }
-    return found;
+    return open_inside(relative);
 }
 
 std::string PackageFolder::read_small(const char* name) const {
-    int64_t bytes = 0;
-    const OpenFile file{open_regular(resolve_inside(name), name, bytes)};
-    if (bytes > kMostJsonBytes) fail(SK_ERROR_CORRUPT, "the package '%s': %s is too large", path_.c_str(), name);
-    std::string text(size_t(bytes), '\0');
+    const OpenFile file = open_inside(name);
+    if (file.bytes() > kMostJsonBytes) fail(SK_ERROR_CORRUPT, "the package '%s': %s is too large", path(), name);
+    std::string text(size_t(file.bytes()), '\0');
     size_t had = 0;
     while (had < text.size()) {
-        const ssize_t got = read(file.number, &text[had], text.size() - had);
+        const ssize_t got = read(file.descriptor(), &text[had], text.size() - had);
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) fail(SK_ERROR_IO, "the package '%s': %s cannot be read", path_.c_str(), name);
+        if (got <= 0) fail(SK_ERROR_IO, "the package '%s': %s cannot be read", path(), name);
         had += size_t(got);
     }
     return text;
 }
 
-void PackageFolder::check_size(const std::string& relative, const Checksum& expected) const {
-    int64_t bytes = 0;
-    const OpenFile file{open_regular(resolve_inside(relative), relative.c_str(), bytes)};
-    if (bytes == expected.bytes) return;
-    fail(SK_ERROR_CORRUPT, "the package '%s': '%s' has %lld bytes instead of %lld: it was truncated or changed; export it again",
-         path_.c_str(), relative.c_str(), (long long)bytes, (long long)expected.bytes);
-}
-
-void PackageFolder::check_contents(const std::string& relative) const {
-    const MappedFile file(resolve(relative), relative.c_str());
-    check_digest(relative, sha256(file.data(), file.bytes()));
+void PackageFolder::check_contents(const std::string& relative, const OpenFile& file) const {
+    const MappedFile contents(file, relative.c_str());
+    check_digest(relative, sha256(contents.data(), contents.bytes()));
 }
 
 void PackageFolder::check_all() const {
-    for (const auto& file : files_) check_contents(file.first);
+    for (const auto& file : files_) check_contents(file.first, open(file.first));
 }
 
 }  // namespace sk::model

@@ -7,15 +7,33 @@
 #include <map>
 #include <string>
 
+#include "held_folder.h"
+
 namespace sk::model {
 
 constexpr const char* kManifest = "manifest.json";
+
+// A regular file that is open for reading; closed at the end.
+class OpenFile {
+  public:
+    OpenFile(int descriptor, const char* name);
+    ~OpenFile() { close(descriptor_); }
+    OpenFile(const OpenFile&) = delete;
+    OpenFile& operator=(const OpenFile&) = delete;
+
+    int descriptor() const { return descriptor_; }
+    int64_t bytes() const { return bytes_; }
+
+  private:
+    const int descriptor_;
+    int64_t bytes_ = 0;
+};
 
 // A file in memory, read-only; unmapped at the end.
 class MappedFile {
   public:
     MappedFile() = default;
-    MappedFile(const std::string& path, const char* name);
+    MappedFile(const OpenFile& file, const char* name);
     ~MappedFile();
     MappedFile(MappedFile&& other) noexcept;
     MappedFile& operator=(MappedFile&& other) noexcept;
@@ -44,24 +62,26 @@ struct Checksum {
 class PackageFolder {
   public:
     // Reads checksums.json and compares manifest.json with it, and the sizes of all other files.
-    explicit PackageFolder(const char* path);
+    explicit PackageFolder(const HeldFolder& held);
 
-    const std::string& path() const { return path_; }
+    const char* path() const { return held_.path(); }
     const std::string& manifest() const { return manifest_; }
-    // The file behind a relative path, which must be listed in checksums.json and lie inside the folder.
-    std::string resolve(const std::string& relative) const;
-    void check_contents(const std::string& relative) const;  // against its hash
+    // The file of a relative path, which must be listed in checksums.json and lie inside the folder.
+    OpenFile open(const std::string& relative) const;
+    std::string real_path(const std::string& relative) const { return real_ + "/" + relative; }
+    void check_contents(const std::string& relative, const OpenFile& file) const;  // against its hash
     void check_all() const;
 
   private:
     bool has_file(const char* name) const;
-    std::string resolve_inside(const std::string& relative) const;
+    OpenFile open_inside(const std::string& relative) const;
+    void check_inside(const std::string& relative) const;
+    bool has_link(const std::string& relative) const;
     std::string read_small(const char* name) const;
-    void check_size(const std::string& relative, const Checksum& expected) const;
     void check_digest(const std::string& relative, const std::string& found) const;
 
-    std::string path_;  // as given
-    std::string real_;  // without symbolic links
+    const HeldFolder& held_;
+    std::string real_;  // the path without symbolic links
     std::string manifest_;
     std::map<std::string, Checksum> files_;
 };

@@ -96,4 +96,7 @@ extern "C" {
 SK_API sk::model::python::Object* sk_python_call_3(sk::model::python::Object* self,
                                                    sk::model::python::Object* const* arguments, intptr_t count,
                                                    sk::model::python::Object* names);
+
+// As sk_model_open_with: the package is in the folder of a descriptor, to which the path led. The loader reads it as well.
+SK_API sk_status sk_python_open(const char* path, int32_t folder, const sk_options* options, sk_model** model);
 }

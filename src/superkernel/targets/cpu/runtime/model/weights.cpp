@@ -24,12 +24,12 @@ static int64_t product(const std::vector<int64_t>& shape, int64_t itemsize) {
 }
 
 Weights::Weights(const PackageFolder& folder, const char* relative, bool copied)
-    : file_(folder.resolve(relative), relative) {
+    : file_(folder.open(relative), relative) {
     uint64_t header_bytes = 0;
     if (file_.bytes() >= kLengthBytes) memcpy(&header_bytes, file_.data(), kLengthBytes);
     if (file_.bytes() < kLengthBytes || header_bytes > kMostHeaderBytes || header_bytes > file_.bytes() - kLengthBytes) {
         fail(SK_ERROR_CORRUPT, "the package '%s': %s is not a safetensors file, or truncated; export it again",
-             folder.path().c_str(), relative);
+             folder.path(), relative);
     }
     const Json parsed = parse_json(std::string(file_.data() + kLengthBytes, size_t(header_bytes)), relative);
     const Field header(parsed, relative);
