@@ -107,7 +107,7 @@ def plan_fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 FAULTS = [
     pytest.param(shutil.rmtree, r"hand\.sk does not exist", True, id="not there"),
-    pytest.param(lambda p: (shutil.rmtree(p), p.write_text("x")), "it is no folder", True, id="a file"),
+    pytest.param(lambda p: (shutil.rmtree(p), p.write_text("x")), "it is not a folder", True, id="a file"),
     pytest.param(lambda p: (shutil.rmtree(p), p.mkdir()), r"manifest\.json is missing", True, id="empty folder"),
     pytest.param(remove("manifest.json"), r"manifest\.json is missing", True, id="no manifest"),
     pytest.param(remove("checksums.json"), r"checksums\.json is missing", True, id="no checksums"),

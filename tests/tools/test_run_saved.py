@@ -138,7 +138,7 @@ def test_what_is_missing_is_listed_with_types(shell: Shell, saved: Path) -> None
 def test_a_folder_of_another_kind_is_refused_with_the_command_for_it(shell: Shell, saved: Path, tmp_path: Path) -> None:
     status, _, err = shell(tmp_path)
     assert status == 1 and "is no saved super kernel: there is no" in err and "superkernel package" in err
-    with pytest.raises(sk.BuildError, match=r"is no package: .* opened by sk.load, in the shell by superkernel run"):
+    with pytest.raises(sk.BuildError, match=r"is not a package: .* opened by sk.load, in the shell by superkernel run"):
         sk.load_model(saved / "scaled.sk")
 
 

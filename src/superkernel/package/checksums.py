@@ -39,12 +39,12 @@ class FileSum:
 
 
 def read_checksums(folder: HeldFolder) -> Mapping[str, FileSum]:
-    """checksums.json of a package, by path; a BuildError where the folder is no package."""
+    """checksums.json of a package, by path; a BuildError where the folder is not a package."""
     try:
         for name in (MANIFEST, CHECKSUMS):
             if not folder.has_file(name):
                 raise BuildError(
-                    f"{folder.path} is no package: {name} is missing; sk.export writes it, {CHECKSUMS} last. A super "
+                    f"{folder.path} is not a package: {name} is missing; sk.export writes it, {CHECKSUMS} last. A super "
                     "kernel that k.save has saved is opened by sk.load, in the shell by superkernel run"
                 )
     except OSError as reason:  # no permission

@@ -96,7 +96,7 @@ def hold(path: Path) -> Iterator[HeldFolder]:
     except FileNotFoundError:
         raise BuildError(f"{path} does not exist; a package is a folder that sk.export has written") from None
     except NotADirectoryError:
-        raise BuildError(f"{path} is no package: it is no folder; sk.export writes packages") from None
+        raise BuildError(f"{path} is not a package: it is not a folder; sk.export writes packages") from None
     except OSError as reason:  # no permission, or a path that is too long
         raise BuildError(f"{path} cannot be opened: {reason.strerror}") from reason
     try:
