@@ -108,6 +108,21 @@ def test_numbers_that_are_computed_from_sizes_are_those_of_the_call() -> None:
         assert report.graphs == 1
 
 
+def test_a_table_by_row_numbers_is_not_read_beyond_its_end() -> None:
+    """Sizes above the largest bucket, for which padding was not looked at, are compiled for themselves."""
+
+    def model(x: Tensor) -> Tensor:
+        return x + table[torch.arange(x.shape[0])]
+
+    table = torch.randn(15, 8)
+    function = compiled(model, fullgraph=True, buckets={"x": {0: BATCH}})
+    with collecting() as report:
+        for size in (3, 12, 15, 15):
+            x = torch.randn(size, 8)
+            torch.testing.assert_close(function(x), model(x), rtol=0, atol=0)
+        assert report.graphs == 2
+
+
 def test_arguments_have_the_names_of_the_signature() -> None:
     """Whatever a decorator calls them, and however they are passed."""
 
@@ -267,6 +282,10 @@ REFUSED: dict[str, tuple[Any, int, Any, type, tuple[str, ...]]] = {
     "as many rows of a table": (
         lambda x: x + TABLE[: x.shape[0]], 1, {"x": {0: BATCH}}, UnsupportedError,
         ("argument 'x', dimension 0 ('batch') cannot have buckets", "torch cannot trace the model for any size of it"),
+    ),
+    "a table by row numbers": (
+        lambda x: x + TABLE[torch.arange(x.shape[0])], 1, {"x": {0: BATCH}}, UnsupportedError,
+        ("out of bounds for size 10 on row 10 of a bucket", "buckets of at most 10 rows", "x + TABLE[torch.arange("),
     ),
     "views of one result": (
         lambda x: (y := x.T.contiguous(), y.view(-1)), 1, {"x": {0: BATCH}}, UnsupportedError,

@@ -62,14 +62,17 @@ class BucketedCalls:
         self,
         module: Callable[..., Any],
         dims: Sequence[Dim],
+        limited: Sequence[bool],
         tensors: Sequence[int],
         inputs: Sequence[InputSpec],
         outputs: Sequence[OutputSpec],
         written: Sequence[int],
         compile_bucket: CompileBucket,
     ) -> None:
-        """`tensors`: the arguments that compiled functions take; `written`: those that they write, none is padded."""
+        """`limited`: for every Dim, whether sizes above its largest bucket must not be padded; `tensors`: the arguments
+        that compiled functions take; `written`: those that they write, none is padded."""
         self._module, self._dims, self._tensors = module, tuple(dims), tuple(tensors)
+        self._limited = tuple(limited)
         self._inputs, self._outputs, self._written = tuple(inputs), tuple(outputs), tuple(written)
         self._compile_bucket = compile_bucket
         self._compile_context = CompileContext.try_get()
@@ -88,7 +91,10 @@ class BucketedCalls:
     def prepare(self, args: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
         """The call for the sizes of `args`; compiles its bucket if no call had it before."""
         sizes = tuple(int(args[index].shape[dimension]) for index, dimension in self._measured)
-        buckets = tuple(dim.bucket_for(size) for dim, size in zip(self._dims, sizes, strict=True))
+        buckets = tuple(
+            size if is_limited and size > dim.buckets[-1] else dim.bucket_for(size)
+            for dim, is_limited, size in zip(self._dims, self._limited, sizes, strict=True)
+        )
         with compile_lock:
             function = self._functions.get(buckets)
             if function is None:

@@ -22,7 +22,8 @@ from ..errors import UnsupportedError
 from .aot import captured_graph
 from .bucketed_calls import BucketedCalls, InputSpec, OutputSpec, RowsOfOutput, SizeFunction
 from .capture.bucketed_dims import SymbolicDim
-from .capture.row_layouts import RowLayout, expression, prove_rows_independent
+from .capture.row_layouts import RowLayout, expression
+from .capture.row_proof import prove_rows_independent
 from .capture.row_rules import find_rule
 from .capture.static_shapes import user_name
 from .report import current_report
@@ -45,7 +46,7 @@ def compile_with_buckets(
         raise UnsupportedError(f"super_kernel_scope: {len(dims)} dimensions have buckets; at most {len(_TRACED_ROWS)}")
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     bucketed = sorted({index for dim in dims for index in dim.inputs})
-    layouts, written = _prove(module, placeholders, inputs, dims, bucketed, kept_operators)
+    layouts, limited, written = _prove(module, placeholders, inputs, dims, bucketed, kept_operators)
     symbols = [dim.symbol for dim in dims]
     numbers = {
         index: expression(node.meta["example_value"])
@@ -66,7 +67,7 @@ def compile_with_buckets(
             return compile_static(static, examples)
 
     calls = BucketedCalls(
-        module, [dim.dim for dim in dims], tensors, list(specs.values()), outputs, written, compile_bucket
+        module, [dim.dim for dim in dims], limited, tensors, list(specs.values()), outputs, written, compile_bucket
     )
     calls.prepare(inputs)
     notes = current_report().notes
@@ -82,8 +83,9 @@ def _prove(
     dims: Sequence[SymbolicDim],
     bucketed: Sequence[int],
     kept_operators: Collection[str],
-) -> tuple[list[list[RowLayout | None]], list[int]]:
-    """For each Dim the layouts of the outputs; and the inputs that the graph writes."""
+) -> tuple[list[list[RowLayout | None]], list[bool], list[int]]:
+    """For each Dim the layouts of the outputs, and whether padding may fail above its largest bucket; and the inputs
+    that the graph writes."""
     fake_mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     rows = [_symbolic_number(count, dim.dim.name, fake_mode) for count, dim in zip(_TRACED_ROWS, dims, strict=False)]
     values = {dim.symbol: number for dim, number in zip(dims, rows, strict=True)}
@@ -108,12 +110,14 @@ def _prove(
     first = metadata.num_mutated_inp_runtime_indices
     last = first + len(_results(module))
     names = {number.node.expr: dim.symbol for dim, number in zip(dims, rows, strict=True)}
-    layouts = []
+    largest = {number.node.expr: dim.dim.buckets[-1] for dim, number in zip(dims, rows, strict=True)}
+    layouts, limited = [], []
     for dim, number in zip(dims, rows, strict=True):
         what = f"super_kernel_scope: {dim.what}"
-        proven = prove_rows_independent(traced, number.node.expr, dim.inputs, find_rule, what)[first:last]
-        layouts.append([layout.renamed(names) if layout is not None else None for layout in proven])
-    return layouts, [index for index, info in enumerate(metadata.input_info) if info.mutates_data]
+        proven = prove_rows_independent(traced, number.node.expr, dim.inputs, find_rule, largest, what)
+        layouts.append([layout and layout.renamed(names) for layout in proven.outputs[first:last]])
+        limited.append(proven.is_limited)
+    return layouts, limited, [index for index, info in enumerate(metadata.input_info) if info.mutates_data]
 
 
 def _symbolic_number(hint: int, name: str, fake_mode: FakeTensorMode) -> torch.SymInt:

@@ -16,7 +16,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from superkernel.errors import UnsupportedError
-from superkernel.frontend.capture.row_layouts import RowLayout, prove_rows_independent
+from superkernel.frontend.capture.row_layouts import RowLayout
+from superkernel.frontend.capture.row_proof import prove_rows_independent
 from superkernel.frontend.capture.row_rules import find_rule
 from superkernel.frontend.lowering.inductor import inductor_decompositions
 
@@ -26,6 +27,7 @@ N, BUCKET = 3, 5
 TABLE = torch.randn(11, 6)
 BIG = torch.randn(2000, 6)
 WEIGHT = torch.randn(6, 4)
+SORTED = torch.linspace(-1, 1, 7)
 
 
 def proven(function: Callable[..., Any], inputs: Sequence[Tensor], dims: Sequence[int | None]) -> list[Any]:
@@ -48,7 +50,9 @@ def proven(function: Callable[..., Any], inputs: Sequence[Tensor], dims: Sequenc
     with fake_mode, enable_python_dispatcher():
         graph = make_fx(listed, inductor_decompositions(()), _allow_non_fake_inputs=True)(*fakes)
     with_rows = {index: dim for index, dim in enumerate(dims) if dim is not None}
-    return prove_rows_independent(graph, rows.node.expr, with_rows, find_rule, "argument 'x', dimension 0")
+    largest = {rows.node.expr: BUCKET}
+    what = "argument 'x', dimension 0"
+    return prove_rows_independent(graph, rows.node.expr, with_rows, find_rule, largest, what).outputs
 
 
 def padded(value: Tensor, dim: int | None) -> Tensor:
@@ -112,6 +116,35 @@ KEPT: dict[str, tuple[Callable[..., Any], Sequence[Tensor], Sequence[int | None]
         [HEADS, X],
         [0, 0],
     ),
+    "a table by row numbers": (lambda x: x + TABLE[:BUCKET][torch.arange(x.shape[0])], [X], [0]),
+    "an embedding of row numbers": (lambda x: x + F.embedding(torch.arange(x.shape[0]), TABLE[:BUCKET]), [X], [0]),
+    "a table from its end": (lambda x: x + TABLE[:BUCKET][-1 - torch.arange(x.shape[0])], [X], [0]),
+    "a table in turn": (lambda x: x + TABLE[:2][torch.arange(x.shape[0]) % 2], [X], [0]),
+    "columns by row numbers": (lambda x: x.gather(1, torch.arange(x.shape[0])[:, None]), [X], [0]),
+    "quotients by row numbers": (lambda ids: ids // (torch.arange(ids.shape[0])[:, None] - BUCKET), [IDS], [0]),
+    "fractions by row numbers": (lambda ids: ids / (torch.arange(ids.shape[0])[:, None] - N), [IDS], [0]),
+    "one hot of row numbers": (lambda x: F.one_hot(torch.arange(x.shape[0]), BUCKET) + x[:, :1], [X], [0]),
+    "an index by row numbers": (lambda ids: TABLE[ids[torch.arange(ids.shape[0]), 1]], [IDS], [0]),
+    "repeated columns": (lambda x: x.repeat(1, 2) + x.tile(2), [X], [0]),
+    "repeated rows": (lambda x: x.repeat(2, 2, 1), [X], [0]),
+    "a repeated table": (lambda x: TABLE[:2].repeat(x.shape[0], 1).view(-1, 2, 6) + x[:, None], [X], [0]),
+    "bucketize": (lambda x: torch.bucketize(x, SORTED), [X], [0]),
+    "search in a table": (lambda x: torch.searchsorted(SORTED, x.T), [X], [0]),
+    "search in each row": (lambda x, y: torch.searchsorted(x, y[:, 0], sorter=x.argsort(1)), [X, Y], [0, 0]),
+    "bags": (lambda ids: (F.embedding_bag(ids, TABLE), F.embedding_bag(ids, TABLE, mode="max")), [IDS], [0]),
+    "weighted bags": (
+        lambda ids, x: F.embedding_bag(ids, TABLE, per_sample_weights=x[:, :2], mode="sum"),
+        [IDS, X],
+        [0, 0],
+    ),
+    "bags by their offsets": (
+        lambda ids: F.embedding_bag(ids.flatten(), TABLE, torch.arange(0, ids.shape[0] * 2, 2)),
+        [IDS],
+        [0],
+    ),
+    "gates": (lambda y: F.glu(y, 1), [Y], [0]),
+    "diagonals": (lambda y: (y.diagonal(dim1=1, dim2=2), y.permute(2, 1, 0).diagonal(1)), [Y], [0]),
+    "windows": (lambda y: y.unfold(1, 2, 1), [Y], [0]),
     "no rows": (lambda x: (WEIGHT.sum(0), x), [X], [0]),
     "sizes as sizes": (lambda x: x.reshape(x.shape[0], 2, -1).sum(1), [X], [0]),
 }
@@ -177,6 +210,64 @@ MIXED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], Sequence[int | None
     "random numbers": (lambda x: x + torch.rand_like(x), [X], [0], "random numbers"),
     "identity of the rows": (lambda x: torch.eye(x.shape[0]) @ x, [X], [0], ""),
     "rows into a table": (lambda x: TABLE.index_put((torch.tensor([0]),), x.sum(1)), [X], [0], ""),
+    "rows repeated by their number": (lambda x: x.repeat(x.shape[0], 1), [X], [0], "as often as there are rows"),
+    "search in the rows": (lambda x: torch.searchsorted(x[:, 0].contiguous(), x), [X], [0], "searches in the rows"),
+    "bags of several rows": (
+        lambda ids: F.embedding_bag(ids.flatten(), TABLE, torch.arange(ids.shape[0])),
+        [IDS],
+        [0],
+        "bags are not the rows",
+    ),
+    "diagonal of the rows": (lambda x: x.diagonal(), [X], [0], "takes rows by their position"),
+    "windows of the rows": (lambda x: x.unfold(0, 2, 1), [X], [0], "takes rows by their position"),
+    "a small table by row numbers": (
+        lambda x: x + TABLE[:4][torch.arange(x.shape[0])],
+        [X],
+        [0],
+        "its index is out of bounds for size 4 on row 4 of a bucket.*Choose buckets of at most 4 rows, or pass",
+    ),
+    "an embedding of large row numbers": (
+        lambda x: x + F.embedding(torch.arange(x.shape[0]) + 7, TABLE),
+        [X],
+        [0],
+        "out of bounds for size 11 on row 4",
+    ),
+    "columns by large row numbers": (
+        lambda x: x.scatter(1, torch.arange(x.shape[0])[:, None] * 2, 0.5),
+        [X],
+        [0],
+        "out of bounds for size 6 on row 3",
+    ),
+    "a table by sums with row numbers": (
+        lambda x, ids: x + TABLE[ids[:, 0] + torch.arange(x.shape[0])],
+        [X, IDS],
+        [0, 0],
+        "with the numbers of rows and with inputs, and its index may be out of bounds.*as an input",
+    ),
+    "quotients by row numbers that end": (
+        lambda ids: ids % (torch.arange(ids.shape[0])[:, None] - 4),
+        [IDS],
+        [0],
+        "its divisor is 0 on row 4 of a bucket",
+    ),
+    "quotients by sums with row numbers": (
+        lambda ids: 9 // (ids + torch.arange(ids.shape[0])[:, None]),
+        [IDS],
+        [0],
+        "its divisor may be 0 on rows",
+    ),
+    "one hot of large row numbers": (
+        lambda x: F.one_hot(torch.arange(x.shape[0]), 4),
+        [X],
+        [0],
+        "it fails for the largest bucket.*smaller buckets",
+    ),
+    "one hot of sums with row numbers": (
+        lambda ids: F.one_hot(ids + torch.arange(ids.shape[0])[:, None], 20),
+        [IDS],
+        [0],
+        "it may fail on rows",
+    ),
     "unknown operator": (lambda x: torch.linalg.qr(x).R, [X], [0], "not known to keep rows apart"),
     "rows of the weight": (lambda w: F.conv2d(torch.ones(1, 4, 8, 8), w), [torch.randn(N, 4, 3, 3)], [0], "depends on"),
 }

@@ -13,8 +13,18 @@ from torch import Tensor
 SIZES = (1, 2, 3, 4, 4, 8, 16)  # of dimensions beside the rows
 _TRIED_ROWS = (5, 7)  # a step must work for both
 _MOST_ELEMENTS = 20_000
+TABLE = torch.linspace(-1, 1, 10)  # as large as some buckets, and smaller than others
 
 Compute = Callable[[Sequence[Tensor]], Tensor]
+
+
+def _numbers(t: Tensor, dim: int) -> Tensor:
+    return torch.arange(t.shape[dim]).view(-1, *[1] * (t.dim() - 1))
+
+
+def _down(t: Tensor, dim: int) -> Tensor:
+    return 9 - torch.arange(t.shape[dim])
+
 
 ELEMENTS: dict[str, Callable[[Tensor], Tensor]] = {
     "sin": torch.sin,
@@ -40,6 +50,12 @@ ELEMENTS: dict[str, Callable[[Tensor], Tensor]] = {
     "triangle": lambda t: t.tril(),
     "diagonal": lambda t: t.diagonal(dim1=-2, dim2=-1),
     "distances": lambda t: torch.cdist(t, t),
+    "gated": lambda t: F.glu(t, t.dim() - 1),
+    "buckets": lambda t: torch.bucketize(t, TABLE) - 5.0,
+    "places among": lambda t: torch.searchsorted(t.sort(-1).values, t).float(),
+    "bags": lambda t: F.embedding_bag((t > 0).long(), TABLE.view(5, 2), mode="max"),
+    "weighted bags": lambda t: F.embedding_bag((t > 0).long(), TABLE.view(5, 2), per_sample_weights=t, mode="sum"),
+    "bags of two": lambda t: F.embedding_bag((t > 0).long().flatten(), TABLE.view(5, 2), torch.arange(0, t.numel(), 2)),
     "memory": lambda t: (t * 1).as_strided(t.shape, t.stride()),
 }
 ALONG: dict[str, Callable[[Tensor, int], Tensor]] = {
@@ -70,7 +86,24 @@ ALONG: dict[str, Callable[[Tensor, int], Tensor]] = {
     "windows": lambda t, dim: t.unfold(dim, 2, 1),
     "by size": lambda t, dim: t / t.shape[dim],
     "numbered": lambda t, dim: t.movedim(dim, -1) * torch.arange(t.shape[dim]),
-    "new": lambda t, dim: t.new_ones(t.shape[dim], 2),
+    "places among the first": lambda t, dim: torch.searchsorted(t.transpose(0, dim)[..., 0] + 1, t).float(),
+    "by number": lambda t, dim: t.movedim(dim, -1) + TABLE[torch.arange(t.shape[dim])],
+    "embedded number": lambda t, dim: (
+        t.movedim(dim, -1)[..., None] + F.embedding(torch.arange(t.shape[dim]), TABLE[:, None])
+    ),
+    "by number in turn": lambda t, dim: t.movedim(dim, -1) + TABLE[torch.arange(t.shape[dim]) % 10],
+    "by number from the end": lambda t, dim: t.movedim(dim, -1) + TABLE[-1 - torch.arange(t.shape[dim])],
+    "taken by number": lambda t, dim: t.movedim(dim, 0).flatten(1).gather(1, torch.arange(t.shape[dim])[:, None] // 4),
+    "added by number": lambda t, dim: t.movedim(dim, 0).scatter(-1, _numbers(t, dim) // 3, 0.5),
+    "divided by number": lambda t, dim: t.movedim(dim, -1) + 100 % (9 - torch.arange(t.shape[dim])),
+    "truncated by number": lambda t, dim: (t.movedim(dim, -1) * 9).int().div(_down(t, dim), rounding_mode="trunc") / 9,
+    "one hot of number": lambda t, dim: t.movedim(dim, -1) * F.one_hot(torch.arange(t.shape[dim]), 10).amax(-1),
+    "repeated along": lambda t, dim: t.repeat([1 + (place == dim % t.dim()) for place in range(t.dim())]),
+    "repeated before": lambda t, dim: t.repeat(2, *[1] * t.dim()),
+    "table for each": lambda t, dim: t.movedim(dim, 0).flatten(1)[:, :2] + TABLE[None, :2].repeat(t.shape[dim], 1),
+    "two for each": lambda t, dim: TABLE[:2].repeat(t.shape[dim]).view(-1, 2) * t.movedim(dim, 0).flatten(1)[:, :1],
+    "diagonal of": lambda t, dim: t.diagonal(dim1=dim, dim2=0),
+    "new": lambda t, dim: torch.ones(t.shape[dim], 2),
     "filled": lambda t, dim: t.index_fill(dim, torch.tensor([0]), 3.0),
     "sorted by gather": lambda t, dim: t.take_along_dim(t.argsort(dim, stable=True), dim),
     "scattered": lambda t, dim: t.scatter_add(dim, torch.zeros_like(t, dtype=torch.int64), t),
@@ -97,6 +130,10 @@ INDEXED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "separated": lambda t, ids: t[ids, :, ids],
     "written": lambda t, ids: t.index_put((torch.arange(t.shape[0]), ids), t.new_ones(())),
     "accumulated": lambda t, ids: t.index_add(0, ids, t.new_ones(ids.shape[0], *t.shape[1:])),
+    "rows of a table by number": lambda t, ids: TABLE[ids + torch.arange(ids.shape[0])] + t.flatten(1)[:, 0],
+    "rows of a table by their own": lambda t, ids: TABLE[ids[torch.arange(t.shape[0])]] + t.flatten(1)[:, 0],
+    "parts of ids": lambda t, ids: t.flatten(1)[:, 0] + ids // (torch.arange(ids.shape[0]) + 1),
+    "one hot of sums": lambda t, ids: F.one_hot(ids + torch.arange(ids.shape[0]), 12) * t.flatten(1)[:, :1],
     "one hot": lambda t, ids: t * F.one_hot(ids, 2)[:, :1],
 }
 

@@ -86,6 +86,30 @@ def test_padding_raises_no_errors(tmp_path: Path) -> None:
             assert loaded(x, ids).equal(share(x, ids))
 
 
+class Positions(torch.nn.Module):
+    """A row of a table for each row, by its number."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(count, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        placed: Tensor = x + self.table(torch.arange(x.shape[0]))
+        return placed
+
+
+def test_a_table_by_row_numbers_holds_the_largest_bucket(tmp_path: Path) -> None:
+    batch = sk.Dim("batch", (4, 16))
+    with pytest.raises(UnsupportedError, match=r"row 10 of a bucket .*Choose buckets of at most 10 rows, or pass"):
+        sk.export(Positions(10), (torch.ones(3, 8),), tmp_path / "x.sk", buckets={"x": {0: batch}})
+    model = Positions(16)
+    path = sk.export(model, (torch.ones(3, 8),), tmp_path / "x.sk", buckets={"x": {0: batch}}, cores=1)
+    with sk.load_model(path) as loaded:
+        for rows in (1, 3, 10, 16):
+            x = torch.randn(rows, 8)
+            assert loaded(x).equal(model(x))
+
+
 def mixes(x: Tensor) -> Tensor:
     return x - x.mean(0)
 
@@ -96,6 +120,17 @@ def flattens(x: Tensor) -> Tensor:
 
 def fixed(x: Tensor) -> Tensor:
     return x.view(3, 2, 4)
+
+
+TABLE = torch.ones(2000, 8)
+
+
+def table_of_size(x: Tensor) -> Tensor:
+    return x + TABLE[: x.shape[0]]
+
+
+def small_table_of_size(x: Tensor) -> Tensor:
+    return x + TABLE[:9][: x.shape[0]]
 
 
 def rest(x: Tensor) -> Tensor:
@@ -134,6 +169,11 @@ class Normalises(torch.nn.Module):
         (mixes, r"^entry 'forward': argument 'x', dimension 0 \('batch'\) cannot have buckets: aten.*x - x.mean\(0\)"),
         (flattens, "output 'output_0' has its rows inside of dimension 0"),
         (fixed, "(?s)torch.export cannot trace|works for one size of it only"),
+        (table_of_size, r"dimension 'batch' cannot .*<= 2000: let the model take any number of rows .*or leave it out"),
+        (
+            small_table_of_size,
+            r"any number of rows: RuntimeError: .*TABLE\[:9\].*: let the model take any number of rows",
+        ),
         (rest, r"dimension 'batch' cannot have buckets: the model works for some sizes only: Not all values"),
         (Counts(), "cannot have buckets"),
         (divides, r"aten.div.Tensor: it computes with the number of rows \(.*return x / x.shape"),

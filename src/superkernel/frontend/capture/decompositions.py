@@ -90,7 +90,22 @@ def _broadcast_mask(mask: Tensor, mask_type: int | None, batch: int, length: int
     return mask.view(1, 1, length, length)
 
 
+def truncated_quotient(self: Tensor | int, other: Tensor | int, *, rounding_mode: str | None) -> Tensor:
+    """div of integers that is rounded to 0. Inductor divides without a look at the divisor, and 0 ends the process."""
+    operands = [value for value in (self, other) if isinstance(value, Tensor)]
+    is_whole = not any(value.dtype.is_floating_point or value.dtype.is_complex for value in operands)
+    are_flags = all(value.dtype is torch.bool for value in operands)
+    divisor_is_known = not isinstance(other, Tensor) and other != 0
+    if rounding_mode != "trunc" or not is_whole or are_flags or isinstance(other, float) or divisor_is_known:
+        return NotImplemented
+    below, rest = torch.floor_divide(self, other), torch.remainder(self, other)
+    is_rounded_down = (rest != 0) & ((self < 0) != (other < 0))
+    return below + is_rounded_down.to(below.dtype)
+
+
 DECOMPOSITIONS: dict[Any, Any] = {
+    aten.div.Tensor_mode: truncated_quotient,
+    aten.div.Scalar_mode: truncated_quotient,
     aten.masked_scatter.default: masked_scatter,
     aten._transformer_encoder_layer_fwd.default: transformer_encoder_layer,
 }

@@ -72,6 +72,16 @@ def _along(call: OpCall) -> RowLayout:
     return layout.computed()
 
 
+def _searched(call: OpCall) -> RowLayout:
+    """Values are looked up in the same row of the sorted tensor, or in a sorted tensor without rows."""
+    layout = call.only("self", "sorted_sequence", "sorter")
+    if (rows_of_sorted := call.of("sorted_sequence") or call.of("sorter")) is None:
+        return layout.computed()
+    if rows_of_sorted.dim == len(call.shape(call.arguments["sorted_sequence"])) - 1:
+        raise RowsMix("it searches in the rows")
+    return layout.computed()
+
+
 def _flipped(call: OpCall) -> RowLayout:
     ((tensor, layout),) = call.with_rows
     count = len(call.shape(tensor))
@@ -192,7 +202,7 @@ _UNCHANGED_BY_COPIES = ("aten.any", "aten.all", "aten.amax", "aten.amin")
 _ASSERTIONS = (torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg)
 _ALONG = (
     *("_softmax", "_log_softmax", "softmax", "log_softmax", "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"),
-    *("sort", "topk"),
+    *("sort", "topk", "glu"),
 )
 _COPIES = ("clone", "_to_copy", "alias", "detach", "contiguous", "lift_fresh_copy", "to")
 _LIKE = ("zeros_like", "ones_like", "full_like", "empty_like")
@@ -219,6 +229,8 @@ _RULES: Mapping[str, Rule] = {
     "prims._low_memory_max_pool_with_offsets": partial(_trailing, 2),
     "prims._low_memory_max_pool_offsets_to_indices": partial(_trailing, 2),
     "prims.convert_element_type": _copied,
+    "aten.bucketize": lambda call: call.only("self").computed(),
+    "aten.searchsorted": _searched,
     "aten.flip": _flipped,
     "prims.rev": _flipped,
     "aten.native_layer_norm": _layer_norm,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sympy
 import torch
 
-from .row_layouts import OpCall, RowLayout, RowsMix, Rule, Shape, expression
+from .row_layouts import OpCall, RowLayout, RowsMix, Rule, Shape, expression, shape_of
 
 NO_END = 2**62  # slices without an end have one beyond every size
 
@@ -22,7 +23,7 @@ def _viewed(call: OpCall) -> RowLayout:
         outer = _quotient(_product(before[: layout.dim]) * layout.outer, _product(after[:dim]))
         inner = _quotient(layout.inner * _product(before[layout.dim + 1 :]), _product(after[dim + 1 :]))
         if outer is not None and inner is not None:
-            return RowLayout(dim, outer, inner, layout.numbered)
+            return RowLayout(dim, outer, inner, layout.step)
     raise RowsMix(f"a view of shape {list(after)} does not keep rows apart")
 
 
@@ -104,6 +105,17 @@ def _new_rows(call: OpCall, shape: Shape) -> RowLayout | None:
     return RowLayout(found[0], inner=inner)
 
 
+def _repeated(call: OpCall) -> RowLayout | None:
+    """A repeated dimension begins again after its last element."""
+    layout, repeats = call.of("self"), call.arguments["repeats"]
+    if layout is None:
+        return _new_rows(call, call.output_shape)
+    if any(map(call.counts_rows, repeats)):
+        raise RowsMix("it repeats the rows as often as there are rows")
+    dim = layout.dim + len(repeats) - len(call.shape(call.arguments["self"]))
+    return RowLayout(dim, layout.outer * expression(repeats[dim]), layout.inner)
+
+
 def _filled(call: OpCall) -> RowLayout | None:
     """A new tensor of one value."""
     if call.layout(call.arguments.get("fill_value")) is not None:
@@ -118,7 +130,8 @@ def _ranged(call: OpCall) -> RowLayout | None:
         return None
     start, step = (expression(call.arguments.get(name, default)) for name, default in (("start", 0), ("step", 1)))
     is_exact = call.node.meta["val"].dtype in (torch.int32, torch.int64)  # others have no number for every row
-    return RowLayout(layout.dim, layout.outer, layout.inner, is_exact and (start, step, layout.inner) == (0, 1, 1))
+    is_multiple = is_exact and (start, layout.inner) == (0, 1)
+    return RowLayout(layout.dim, layout.outer, layout.inner, step if is_multiple else None)
 
 
 def _sliced(call: OpCall) -> RowLayout:
@@ -143,6 +156,23 @@ def _selected(call: OpCall) -> RowLayout:
     return layout.at(layout.dim - (dimension < layout.dim))
 
 
+def _diagonal(call: OpCall) -> RowLayout:
+    """Two dimensions become one, the last."""
+    layout = call.only("self")
+    taken = {call.dimension("dim1"), call.dimension("dim2")}
+    if layout.dim in taken:
+        raise RowsMix("it takes rows by their position")
+    return layout.at(layout.dim - sum(dim < layout.dim for dim in taken))
+
+
+def _unfolded(call: OpCall) -> RowLayout:
+    """Windows of one dimension; their elements are a new dimension, the last."""
+    layout = call.only("self")
+    if call.dimension("dimension") == layout.dim:
+        raise RowsMix("it takes rows by their position")
+    return layout
+
+
 def _divided(call: OpCall) -> RowLayout:
     """split, chunk, unbind: several results."""
     layout = call.only("self")
@@ -159,6 +189,16 @@ def _concatenated(call: OpCall) -> RowLayout:
     if call.wrapped(call.arguments["dim"], len(call.output_shape)) == layouts[0].dim:
         raise RowsMix("it appends rows to rows")
     return layouts[0].computed()
+
+
+def _bagged(call: OpCall) -> Any:
+    """embedding_bag, whose indices are one after the other: a bag must be one row, as where indices are a matrix."""
+    indices, offsets, weights = (call.of(name) for name in ("indices", "offsets", "per_sample_weights"))
+    if indices is None or offsets is None or indices.outer != 1 or offsets.step != indices.inner:
+        raise RowsMix("its bags are not the rows")
+    if call.of("weight") is not None or (weights is not None and not weights.same_rows(indices)):
+        raise RowsMix("it combines tensors that have their rows in different places")
+    return tuple(_new_rows(call, shape_of(value)) for value in call.node.meta["val"])
 
 
 def _index_selected(call: OpCall) -> RowLayout:
@@ -223,7 +263,7 @@ def _index_result(call: OpCall) -> RowLayout:
         return with_rows[0].at(begin + with_rows[0].dim)
     if layout.dim in given:
         row_index = call.layout(indices[layout.dim])
-        if row_index is None or not row_index.numbered or (layout.outer, layout.inner) != (1, 1):
+        if row_index is None or row_index.step != 1 or (layout.outer, layout.inner) != (1, 1):
             raise RowsMix("it takes rows by an index")
         return with_rows[0].at(begin + with_rows[0].dim)
     if with_rows:
@@ -259,14 +299,18 @@ VIEW_RULES: Mapping[str, Rule] = {
     "aten.unsqueeze": _unsqueezed,
     "aten.squeeze": _squeezed,
     "aten.expand": _expanded,
+    "aten.repeat": _repeated,
     **{f"aten.{name}": _filled for name in ("full", "zeros", "ones", "empty", "new_full", "new_zeros", "new_ones")},
     "aten.new_empty": _filled,
     "aten.arange": _ranged,
     "prims.iota": _ranged,
     "aten.slice": _sliced,
     "aten.select": _selected,
+    "aten.diagonal": _diagonal,
+    "aten.unfold": _unfolded,
     **{f"aten.{name}": _divided for name in ("split", "split_with_sizes", "chunk", "unbind")},
     "aten.cat": _concatenated,
+    **{f"aten.{name}": _bagged for name in ("_embedding_bag", "_embedding_bag_forward_only")},
     "aten.index_select": _index_selected,
     **{f"aten.{name}": _gathered for name in ("gather", "scatter", "scatter_add", "scatter_reduce")},
     **{f"aten.{name}": _scattered for name in ("slice_scatter", "select_scatter", "index_copy", "index_add")},

@@ -18,7 +18,8 @@ from ...errors import OptionError, UnsupportedError
 from ...package.manifest import PackagedBucket
 from ..aot import captured_graph
 from ..capture.recurrent import unroll_recurrent
-from ..capture.row_layouts import RowLayout, expression, prove_rows_independent
+from ..capture.row_layouts import RowLayout, expression
+from ..capture.row_proof import prove_rows_independent
 from ..capture.row_rules import find_rule
 from ..settings import BucketedDimension
 from .entry_requests import EntryRequest
@@ -87,7 +88,8 @@ def prove_buckets(request: EntryRequest, kept: Collection[str]) -> BucketedEntry
             raise
         raise UnsupportedError(f"{what} cannot have buckets: the model computes with the number of rows") from missing
     rows = _rows_symbol(traced, axes, symbol)
-    layouts = prove_rows_independent(traced, rows, axes, find_rule, what)
+    largest = {rows: request.dim.buckets[-1]}
+    layouts = prove_rows_independent(traced, rows, axes, find_rule, largest, what).outputs
     first = metadata.num_mutated_inp_runtime_indices
     returned = returned_values(program, request.name)
     names = list(returned.names)

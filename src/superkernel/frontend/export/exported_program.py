@@ -99,7 +99,7 @@ def _exported(
             warnings.simplefilter("always")
             program = torch.export.export(module, args, dynamic_shapes=dynamic_shapes, strict=False)
     except Exception as reason:  # of torch, or of any class that the model's own code raises
-        raise export_failure(reason, entry) from reason
+        raise export_failure(reason, entry, dynamic_shapes is not None) from reason
     return program, assigned_names(module, [str(warning.message) for warning in warned]), aliases
 
 

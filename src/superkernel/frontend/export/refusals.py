@@ -28,7 +28,11 @@ from .entry_requests import OWNER
 _ASSIGNED = re.compile(r"The tensor attributes? (.+) (?:was|were) assigned during export")
 _UNKNOWN_CONTAINER = re.compile(r"Found <class '([^']+)'> in output, which is not a known type")
 _UNKNOWN_CONSTANT = re.compile(r"User output (\S+) is not in the correct order")  # nan, which equals nothing
-_VIOLATED = re.compile(r"Constraints violated \((\w+)\)!.*\n\s*-\s*(.+?\.)(?=\s|$)")
+_VIOLATED = re.compile(r"Constraints violated \((\w+)\)!.*\n\s*-\s*(.+?)(?:\.\s|\.?$)", re.MULTILINE)
+_ANY_NUMBER = (
+    "let the model take any number of rows (what it takes from a tensor for each row, as in table[: x.shape[0]], can "
+    "be an input), or leave it out of buckets"
+)
 _UNKNOWN_TENSOR = "fake tensor in the exported program constant's list"
 _UNKNOWN_NUMBER = "Could not extract specialized"
 _DROPOUT = ("dropout", "bernoulli", "rrelu")
@@ -175,8 +179,8 @@ def changed_values(changed: Sequence[ChangedValue], entry: str) -> UnsupportedEr
     )
 
 
-def export_failure(reason: Exception, entry: str) -> SuperKernelError:
-    """The error of torch.export, with what to do where that is known."""
+def export_failure(reason: Exception, entry: str, has_buckets: bool) -> SuperKernelError:
+    """The error of torch.export, with what to do where that is known. `has_buckets`: it traced for any size."""
     if isinstance(reason, SuperKernelError):
         return reason
     text = str(reason).strip()
@@ -185,7 +189,7 @@ def export_failure(reason: Exception, entry: str) -> SuperKernelError:
     if violated := _VIOLATED.match(text):
         return UnsupportedError(
             f"entry {entry!r}: dimension {violated[1]!r} cannot have buckets: the model works for some sizes only: "
-            f"{violated[2]}"
+            f"{violated[2]}: {_ANY_NUMBER}"
         )
     if returned := _UNKNOWN_CONTAINER.search(text):
         return UnsupportedError(
@@ -216,6 +220,11 @@ def export_failure(reason: Exception, entry: str) -> SuperKernelError:
         return UnsupportedError(
             f"entry {entry!r}: the model branches on the values of a tensor, and a package is compiled for one path: "
             f"{first}; use torch.where, or pass the choice as a Python number"
+        )
+    if has_buckets:
+        return UnsupportedError(
+            f"entry {entry!r}: torch.export cannot trace the model for any number of rows: {type(reason).__name__}: "
+            f"{first}: {_ANY_NUMBER}"
         )
     return UnsupportedError(f"entry {entry!r}: torch.export cannot trace the model: {type(reason).__name__}: {first}")
 
