@@ -20,7 +20,7 @@ def _name(task: int) -> str | None:
 
 def await_end_of_awake_threads() -> None:
     """The system removes a thread a moment after it was joined; on a busy machine a close may leave it for longer."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while awake_threads():
         assert time.monotonic() < end, "the thread has not ended"
         time.sleep(0.001)

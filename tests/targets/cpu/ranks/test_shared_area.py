@@ -33,7 +33,7 @@ def files(folder: Path) -> set[str]:
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A folder in shared memory that only this test uses: other tests that run at the same time make files beside it."""
+    """A folder in shared memory for this test alone: others, which run at the same time, make files beside it."""
     with tempfile.TemporaryDirectory(dir=SHARED) as folder:
         yield Path(folder)
 
