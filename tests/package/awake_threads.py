@@ -1,4 +1,4 @@
-"""The threads of the lowest priority that keep the processors of callers busy for models with wait="spin"."""
+"""The threads of models; some of the lowest priority keep the processors of callers busy, with wait="spin"."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from pathlib import Path
 
 def awake_threads() -> list[int]:
     return [task for task in map(int, os.listdir("/proc/self/task")) if _name(task) == "sk-awake"]
+
+
+def model_threads() -> set[int]:
+    """Also those of teams, but none that other parts of the process may start at any time."""
+    return {task for task in map(int, os.listdir("/proc/self/task")) if _name(task) in ("sk-awake", "superkernel")}
 
 
 def _name(task: int) -> str | None:
