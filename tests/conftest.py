@@ -20,9 +20,11 @@ os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 # a machine with a GPU that runs the tests marked `gpu` may have neither hypothesis nor pytest-timeout
 if importlib.util.find_spec("hypothesis"):
-    from hypothesis import settings
+    from hypothesis import HealthCheck, settings
 
-    settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
+    # no limits on time, which a busy machine would exceed
+    untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("ci", untimed, max_examples=200, derandomize=True, print_blob=True)
     settings.register_profile("quick", settings.get_profile("ci"), max_examples=50)
     settings.register_profile("long", settings.get_profile("ci"), max_examples=1000)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -106,7 +106,7 @@ def compiled_code(folder: Path) -> Path:
         source.write_text(SOURCE)
         include = Path(build.__file__).parent / "include"
         command = ["g++", "-shared", "-fPIC", "-O1", f"-I{include}", str(source), "-o", str(code)]
-        subprocess.run(command, check=True, timeout=120)
+        subprocess.run(command, check=True, timeout=800)
     return code
 
 

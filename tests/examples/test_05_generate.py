@@ -13,7 +13,6 @@ pytest.importorskip("transformers")
 
 
 @pytest.mark.conformance
-@pytest.mark.timeout(600)
 def test_it_writes_the_same_tokens_three_times(tmp_path: Path) -> None:
     ended = run_here("05_generate.py", tmp_path, "--width", "96", "--layers", "1", "--steps", "32")
     assert ended.returncode == 0, ended.stdout + ended.stderr

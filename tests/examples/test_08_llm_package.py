@@ -41,7 +41,6 @@ def test_a_c_program_writes_the_tokens_of_eager_torch(tmp_path: Path) -> None:
 
 
 @pytest.mark.conformance
-@pytest.mark.timeout(600)
 def test_the_example_runs_as_it_is(tmp_path: Path) -> None:
     ended = run_here("08_llm_package.py", tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -33,7 +33,6 @@ def test_the_check_finds_wrong_tokens_and_a_step_that_torch_runs() -> None:
 
 
 @pytest.mark.conformance
-@pytest.mark.timeout(600)
 def test_it_runs_as_it_is_under_torchrun(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(

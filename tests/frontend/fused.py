@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,15 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from superkernel.errors import SuperKernelError
 from superkernel.frontend.report import CompileReport, ScopeReport, collecting
+
+_BUILDERS = ("superkernel-gate", "superkernel-warm-up", "superkernel-host")
+
+
+def await_builds() -> None:
+    """Of threads that earlier calls have started: they use the cache as well, and count in it."""
+    for thread in threading.enumerate():
+        if thread.name in _BUILDERS:
+            thread.join()
 
 
 def compiled(

@@ -181,7 +181,7 @@ def test_a_steady_call_makes_at_most_eleven_python_calls() -> None:
         if event == "call" and frame.f_code.co_filename.startswith(package):
             calls.append(frame.f_code.co_qualname)
 
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not 0 < len(calls) <= 11 and time.monotonic() < deadline:
         for _ in range(20):  # the profit gate decides, once another thread has built what it compares
             function(x, w)

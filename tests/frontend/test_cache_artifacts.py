@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from caches import with_host_library
+from frontend.fused import await_builds
 
 torch = pytest.importorskip("torch")
 
@@ -17,6 +18,11 @@ from superkernel.cache import Cache, split_name, totals  # noqa: E402
 from superkernel.cache.cache import _in_use  # noqa: E402
 from superkernel.frontend import cache_artifacts  # noqa: E402
 from superkernel.frontend.cache_artifacts import CacheEntryArtifact  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def alone() -> None:
+    await_builds()
 
 
 def model(x: torch.Tensor) -> torch.Tensor:

@@ -207,12 +207,12 @@ def test_the_other_way_is_built_aside_and_the_second_call_waits_for_it(clock: Cl
 
     def build() -> Any:
         building.set()
-        may_build.wait(60)
+        may_build.wait(600)
         return clock.launcher("unfused", 5)
 
     made = ProfitGate({FUSED: clock.launcher("fused", 10)}, build, clock.read, "k", None)
     made.begin_build()
-    assert building.wait(60)
+    assert building.wait(600)
     made(None, None)
     assert clock.launched == ["fused"]
     threading.Timer(0.05, may_build.set).start()

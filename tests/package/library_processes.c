@@ -160,7 +160,7 @@ static void forked_meanwhile(const char* path) {
         const pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
-            alarm(20);
+            alarm(600);
             add(make_context(open_model(path, SK_WAIT_SLEEP)));
             _exit(0);
         }
@@ -241,7 +241,7 @@ static void real_time(const char* path) {
     CPU_SET(sched_getcpu(), &set);
     CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
     if (sched_setscheduler(0, SCHED_FIFO, &priority) != 0) return; /* is not permitted */
-    alarm(60);
+    alarm(600);
     for (wait = SK_WAIT_BALANCED; wait <= SK_WAIT_SLEEP; ++wait) {
         sk_model* model = open_model(path, wait);
         sk_context* context = make_context(model);
@@ -324,7 +324,7 @@ static void open_all(char** paths, int count, int runs) {
 
 int main(int count, char** words) {
     CHECK(count >= 3);
-    alarm(300);
+    alarm(700);
     if (strcmp(words[1], "busy") == 0) busy(words[2]);
     else if (strcmp(words[1], "fork") == 0) forked(words[2]);
     else if (strcmp(words[1], "fork meanwhile") == 0) forked_meanwhile(words[2]);

@@ -196,7 +196,7 @@ static void end_meanwhile(void) {
         CHECK(child >= 0);
         if (child == 0) {
             pthread_t thread;
-            alarm(20);
+            alarm(600);
             model = open_model();
             CHECK(pthread_create(&thread, NULL, call_for_ever, NULL) == 0);
             CHECK(pthread_create(&thread, NULL, round % 2 == 0 ? call_for_ever : open_for_ever, NULL) == 0);
@@ -209,7 +209,7 @@ static void end_meanwhile(void) {
 
 int main(int words_count, char** words) {
     CHECK(words_count >= 3);
-    alarm(100);
+    alarm(700);
     path = words[2];
     CHECK(pthread_barrier_init(&barrier, NULL, kThreads) == 0);
     if (strcmp(words[1], "close") == 0) close_races();

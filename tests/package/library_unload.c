@@ -127,7 +127,7 @@ static void failing_check(const char* path, const char* file) {
 
 int main(int count, char** words) {
     CHECK(count == 4);
-    alarm(60);
+    alarm(700);
     unload(words[1], words[2], 1);
     unload_often(words[1], words[2]);
     unload(words[1], words[2], 0);

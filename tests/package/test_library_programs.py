@@ -101,7 +101,7 @@ def compiled(output: Path, *flags: str) -> None:
 def runs_silently(*command: str | Path, **variables: str) -> None:
     environment = {**os.environ, **variables}
     done = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, check=False, timeout=120, env=environment
+        list(map(str, command)), capture_output=True, text=True, check=False, timeout=800, env=environment
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from package.awake_threads import await_end_of_awake_threads, awake_threads
+from package.awake_threads import await_end_of_awake_threads, awake_threads, model_threads
 from package.c_library import OpenedModel, call, get_state, run, run_index
 from package.hand_made import OBJECT, Manifest, expected_sum, write_package
 
@@ -67,21 +67,20 @@ def test_contexts_run_at_the_same_time(folder: Path) -> None:
 
 def test_a_context_may_use_fewer_threads_than_its_model(folder: Path) -> None:
     with OpenedModel(folder, 2, SPIN) as opened:
-        context, y, before = opened.context(threads=1), np.empty(8, np.float32), os.listdir("/proc/self/task")
+        context, y, before = opened.context(threads=1), np.empty(8, np.float32), model_threads()
         for i in range(50):
             run(context, "add", [X * i], [y])
             np.testing.assert_array_equal(y, expected_sum(X * i))
-        started = {int(task) for task in set(os.listdir("/proc/self/task")) - set(before)}
-        assert started <= set(awake_threads())
+        assert model_threads() - before <= set(awake_threads())
 
 
 def test_threads_are_bound_to_the_processors_that_are_named(folder: Path) -> None:
     last = max(os.sched_getaffinity(0))
     with OpenedModel(folder, 2, SPIN, cpus=[last]) as opened:
         context, y = opened.context(), np.empty(8, np.float32)
-        before = {int(task) for task in os.listdir("/proc/self/task")}
+        before = model_threads()
         run(context, "add", [X], [y])
-        for task in {int(name) for name in os.listdir("/proc/self/task")} - before:
+        for task in model_threads() - before:
             assert os.sched_getaffinity(task) == {last}
 
 
@@ -91,15 +90,15 @@ def test_threads_that_sleep_are_kept_off_the_processor_of_their_caller(folder: P
     allowed = os.sched_getaffinity(0)
     with OpenedModel(folder, 2, SLEEP) as opened:
         context, x, y = opened.context(), np.array([1, 2], np.int32), np.empty(2, np.int32)
-        before = set(os.listdir("/proc/self/task"))
+        before = model_threads()
         run(context, "meet", [x], [y])
-        (thread,) = set(os.listdir("/proc/self/task")) - before
+        (thread,) = model_threads() - before
         try:
             for processor in sorted(allowed)[:2]:
                 os.sched_setaffinity(0, {processor})
                 for _ in range(20):
                     run(context, "meet", [x], [y])
-                assert os.sched_getaffinity(int(thread)) == allowed - {processor}
+                assert os.sched_getaffinity(thread) == allowed - {processor}
         finally:
             os.sched_setaffinity(0, allowed)
 
@@ -115,7 +114,7 @@ def test_with_spin_a_thread_of_the_lowest_priority_follows_the_caller_until_the_
         try:
             for processor in sorted(allowed)[:2]:
                 os.sched_setaffinity(0, {processor})
-                end = time.monotonic() + 60  # on a busy machine it runs every few seconds
+                end = time.monotonic() + 240  # on a busy machine it runs every few seconds
                 while time.monotonic() < end:
                     run(context, "add", [X], [y])
                     (thread,) = awake_threads()
@@ -141,7 +140,7 @@ def test_a_team_that_spins_is_tried_and_used_also_for_calls_with_pauses_between_
             run(context, "threads", [], [y])
             return len(set(y.tolist()))
 
-        end = time.monotonic() + 60
+        end = time.monotonic() + 240
         while sum(threads_of_a_call_after_a_pause() == 2 for _ in range(20)) <= 10:
             assert time.monotonic() < end, "most calls ran on one thread"
 

@@ -339,7 +339,7 @@ def test_an_object_that_cannot_say_its_device_is_refused(model: Any) -> None:
 def test_a_name_of_an_input_is_no_name_of_a_parameter(model: Any) -> None:
     for submit in (model.submit, model.forward.submit):
         with pytest.raises(LaunchError, match="no input 'self'"):
-            submit(X, self=Y).result(60)
+            submit(X, self=Y).result(600)
 
 
 def test_outputs_are_written_in_place(model: Any) -> None:
@@ -460,10 +460,10 @@ def test_submitted_calls_run_in_their_order(model: Any) -> None:
         futures = [model.count.submit(step) for step in (1, 2, 3)]
         wrong = model.submit(X)
         assert _refusal(model.close) == "package 'hand': close() while 4 submitted calls are not done"
-    assert [future.result(60).tolist() for future in futures] == [[11], [13], [16]]
+    assert [future.result(600).tolist() for future in futures] == [[11], [13], [16]]
     with pytest.raises(LaunchError, match="'y' was not passed"):
-        wrong.result(60)
-    np.testing.assert_array_equal(model.submit(X, y=Y).result(60), EXPECTED)
+        wrong.result(600)
+    np.testing.assert_array_equal(model.submit(X, y=Y).result(600), EXPECTED)
 
 
 def test_a_model_is_pickled_by_its_path(package: Path, tmp_path: Path) -> None:
@@ -614,7 +614,7 @@ def test_torch_is_not_needed(package: Path, tmp_path: Path) -> None:
     (needs_torch / "torch" / "forward.pt2").write_bytes(b"code of torch")
     write_sums(needs_torch)
     command = [python_without_torch(tmp_path / "venv"), "-I", "-c", WITHOUT_TORCH, str(package), str(needs_torch)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
@@ -646,5 +646,5 @@ def test_torch_that_is_loaded_afterwards_raises_its_own_errors(package: Path) ->
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     command = [sys.executable, "-c", TORCH_AFTERWARDS, str(package)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
     assert (done.returncode, done.stdout) == (0, "shape '[5]' is invalid for input of size 3\n"), done.stderr

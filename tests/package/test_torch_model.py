@@ -48,7 +48,7 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_calls(loaded: Any) -> None:
     read_only = X.copy()
     read_only.flags.writeable = False
-    for call in (loaded, loaded.both, lambda *values: loaded.submit(*values).result(60)):
+    for call in (loaded, loaded.both, lambda *values: loaded.submit(*values).result(600)):
         added, product = call(X, read_only)
         assert type(added) is np.ndarray
         np.testing.assert_array_equal(added, X + X)

@@ -246,7 +246,7 @@ def _input(name: str) -> st.SearchStrategy[Case]:
 
 
 @pytest.mark.parametrize("name", ALWAYS)
-@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(data=st.data(), seed=SEEDS)
 def test_a_planted_fault_is_found(name: str, data: st.DataObject, seed: int) -> None:
     plan = data.draw(_input(name)).plan

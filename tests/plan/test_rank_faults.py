@@ -185,7 +185,7 @@ IN_STEPS: dict[str, Fault] = {
 
 
 @pytest.mark.parametrize("name", IN_STEPS)
-@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(case=rank_cases(least_ranks=2), seed=SEEDS)
 def test_a_planted_fault_is_found(name: str, case: RankCase, seed: int) -> None:
     faulty = IN_STEPS[name](case.plans, random.Random(seed))

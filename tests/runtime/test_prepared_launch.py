@@ -204,7 +204,7 @@ def test_events_and_tiling_functions() -> None:
         return 0, 1 if calls[-1] < 10 else 0
 
     ops = [Op(ADD, ["a", "b", "t"], send=["begun"]), Op(ADD, ["t", "b", "c"], name="d", task="dynamic", recv=["go"])]
-    with compiled(*ops, options="debug-watchdog=20", cores=2) as k:
+    with compiled(*ops, options="debug-watchdog=200", cores=2) as k:
         own = sk.Event("go")
         given = {"a": vector(), "b": vector(2), "c": vector(0)}
         with pytest.raises(LaunchError, match="op 'd' is dynamic"):
@@ -280,7 +280,7 @@ def test_a_target_without_launches_has_none_to_prepare(tmp_path: Path, monkeypat
         with pytest.raises(LaunchError, match=f"super_kernel_scope '{SCOPE}'"):
             k.bind({"a": vector(), "b": vector()})
         with pytest.raises(LaunchError, match=f"super_kernel_scope '{SCOPE}'"):
-            k.submit({"a": vector(), "b": vector()}).result(30)
+            k.submit({"a": vector(), "b": vector()}).result(600)
 
 
 @pytest.mark.parametrize("way", ("launch", "bind", "submit"))
@@ -288,7 +288,7 @@ def test_events_and_tiling_of_a_wrong_type(adding: sk.SuperKernel, way: str) -> 
     ways: dict[str, Any] = {
         "launch": adding,
         "bind": adding.bind,
-        "submit": lambda *a, **b: adding.submit(*a, **b).result(30),
+        "submit": lambda *a, **b: adding.submit(*a, **b).result(600),
     }
     with compiled(Op(ADD, ["a", "b", "c"], name="d", task="dynamic")) as dynamic:
         wrong: list[tuple[dict[str, Any], str]] = [

@@ -16,7 +16,7 @@ from superkernel.model.rank_sequence import RankSequences
 from superkernel.targets.ranks.rank_orders import settle_orders
 
 Pairs = tuple[tuple[int, int], ...]
-_LIMIT_S = 60.0
+_LIMIT_S = 600.0
 
 
 class Meeting:

@@ -19,7 +19,7 @@ def store(tmp_path: Path) -> FolderStore:
 
 
 def sessions(store: FolderStore, ranks: int = 2) -> list[RankSession]:
-    return as_ranks(ranks, lambda rank: meet(store, group_of(rank, ranks), 30))
+    return as_ranks(ranks, lambda rank: meet(store, group_of(rank, ranks), 600))
 
 
 def test_a_group_that_follows_another_of_its_name_has_another_token(store: FolderStore) -> None:
@@ -67,7 +67,7 @@ def test_a_rank_without_shared_memory_is_an_error_on_all(store: FolderStore, mon
 
     def meeting(rank: int) -> str:
         with pytest.raises(LaunchError) as raised:
-            meet(store, group_of(rank, 2), 30)
+            meet(store, group_of(rank, 2), 600)
         return str(raised.value)
 
     first, second = as_ranks(2, meeting)

@@ -18,7 +18,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ended(words: str, redirected: str) -> tuple[int, str]:
     """Exit status and error output of a command of the shell."""
     command = f"{sys.executable} -m superkernel {words} {redirected}"
-    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, timeout=800, check=False)
     return done.returncode, done.stderr
 
 

@@ -171,7 +171,7 @@ def test_aotautograd_says_what_its_wrappers_would_do() -> None:
 def test_instruction_sets_are_tried_side_by_side_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._inductor import cpu_vec_isa
 
-    together = threading.Barrier(2, timeout=30)
+    together = threading.Barrier(2, timeout=300)
 
     class Set:
         def __init__(self, name: str) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from textwrap import dedent
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from caches import with_host_library
-from frontend.fused import refused, run
+from frontend.fused import await_builds, refused, run
 from torch import Tensor
 
 import superkernel as sk
@@ -61,6 +60,7 @@ def test_another_option_or_another_input_makes_another_binary() -> None:
 
 
 def test_the_report_counts_what_was_found_and_what_was_made() -> None:
+    await_builds()
     never_seen = f"-DAT_{time.time_ns()}"
     first = run(twice, X, compile_options=never_seen)
     torch._dynamo.reset()
@@ -169,15 +169,14 @@ def test_a_full_disk_leaves_the_model_to_inductor(tmp_path: Path, monkeypatch: p
     def full(file: int) -> None:
         raise OSError(28, "No space left on device")
 
+    await_builds()  # of earlier tests, which have room
     cache = with_host_library(tmp_path / "cache")
     monkeypatch.setattr("superkernel.cache.cache.os.fsync", full)
     ran = run(lambda x: x.sin(), X, cache=str(cache))
     torch.testing.assert_close(ran.outputs, X.sin())
     (warning,) = ran.warnings
     assert "No space left on device" in warning and "free some space" in warning
-    for thread in threading.enumerate():
-        if thread.name.startswith("superkernel-"):  # builds in the background
-            thread.join()
+    await_builds()
     assert not list(tmp_path.rglob("unfinished-*"))
 
 

@@ -25,7 +25,7 @@ from superkernel.model import window_layout
 from superkernel.targets.cpu.runtime.ranks.shared_area import SharedArea
 
 _models: dict[str, Callable[..., Any]] = {}
-_POLL_S, _LONGEST_S = 0.001, 120.0
+_POLL_S, _LONGEST_S = 0.001, 600.0
 
 
 def _world() -> Any:

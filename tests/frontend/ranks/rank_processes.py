@@ -23,7 +23,7 @@ from typing import Any
 
 _PRELOADED = "frontend.ranks.preloaded"
 _LEAVE_S = 5.0
-_ANSWER_S = 300.0  # for what hangs; a loaded machine compiles slowly
+_ANSWER_S = 800.0  # for what hangs; a loaded machine compiles slowly
 _context = multiprocessing.get_context("forkserver")
 
 
@@ -59,7 +59,7 @@ def _start_server() -> None:
 class RankProcesses:
     """The ranks of one job, which share a store in a folder of their own."""
 
-    def __init__(self, count: int, timeout_s: float = 60.0, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, count: int, timeout_s: float = _ANSWER_S, environment: dict[str, str] | None = None) -> None:
         _start_server()
         self._folder = tempfile.TemporaryDirectory(prefix="sk-ranks-")
         self._pipes: list[Connection] = []
@@ -149,7 +149,7 @@ class RankProcesses:
 
 
 @contextmanager
-def rank_processes(count: int, timeout_s: float = 60.0, **environment: str) -> Iterator[RankProcesses]:
+def rank_processes(count: int, timeout_s: float = _ANSWER_S, **environment: str) -> Iterator[RankProcesses]:
     """Ranks of a new job; when the block ends, so do they, and nothing is left in shared memory."""
     before = shared_files()
     ranks = RankProcesses(count, timeout_s, environment)
@@ -167,7 +167,7 @@ def shared_files() -> set[str]:
 
 def _in_use(name: str) -> bool:
     """Whether it is gone by now: another job of this machine was just making it."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while (Path("/dev/shm") / name).exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     return not (Path("/dev/shm") / name).exists()

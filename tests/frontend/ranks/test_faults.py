@@ -13,7 +13,7 @@ import torch
 from frontend.ranks import rank_functions as functions
 from frontend.ranks.rank_processes import Died, RankError, RankProcesses, rank_processes
 
-_SOON_S = 60.0  # far less than the time limit of a group whose ranks are found dead
+_SOON_S = 600.0  # far less than the time limit of a group whose ranks are found dead; some compile meanwhile
 
 
 @pytest.fixture
@@ -158,18 +158,18 @@ def test_overlapping_groups_in_a_circle_are_refused_before_anything_runs() -> No
 def test_the_time_limit_of_a_process_group_ends_a_wait_for_a_rank(ranks: RankProcesses) -> None:
     """What the user gave to torch, in a launch and before the first one."""
     ranks.call(functions.make_second_group)
-    ranks.call(functions.load_and_call, "first", "of_second_group")  # ranks that compile may be further apart than 8 s
-    ranks.call(functions.make_second_group, 8.0)
+    ranks.call(functions.load_and_call, "first", "of_second_group")  # ranks that compile may be further apart than 20 s
+    ranks.call(functions.make_second_group, 20.0)
     ranks.call(functions.load_and_call, "second", "of_second_group")
     begin = time.monotonic()
     ranks.send([0], functions.call, "second")
     (answer,) = ranks.answers([0], _SOON_S)
-    error_of(answer, "no progress for 8 s", "rank 1 (process", "before all_reduce_0_reduce")
-    assert time.monotonic() - begin >= 7.5
+    error_of(answer, "no progress for 20 s", "rank 1 (process", "before all_reduce_0_reduce")
+    assert time.monotonic() - begin >= 19.5
     ranks.send([1], functions.call, "second")
-    error_of(ranks.answers([1], _SOON_S)[0], "rank 0 has failed", "no progress for 8 s")
+    error_of(ranks.answers([1], _SOON_S)[0], "rank 0 has failed", "no progress for 20 s")
     ranks.send([0], functions.load_and_call, "third", "of_second_group", 16)
-    error_of(ranks.answers([0], _SOON_S)[0], "rank 1 of group", "did not come within 8 s")
+    error_of(ranks.answers([0], _SOON_S)[0], "rank 1 of group", "did not come within 20 s")
 
 
 @pytest.mark.conformance

@@ -49,7 +49,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
     def open_report(data: ReportData, width: int = 1200, theme: str = "light", **settings: Any) -> Opened:
         path = write_report(tmp_path / f"{len(pages)}.html", data)
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme, **settings)
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(600_000)
         pages.append(Opened(page))
         page.goto(path.as_uri())
         return pages[-1]

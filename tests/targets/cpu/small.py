@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
@@ -192,6 +193,16 @@ def binary_of(kernel: SuperKernel) -> Path:
 def resident() -> int:
     """Bytes of this process in memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def growth(work: Callable[[], object], times: int) -> int:
+    """Bytes that the process has more in memory afterwards: those of a leak each time, those of other threads once."""
+    gc.collect()
+    before = resident()
+    for _ in range(times):
+        work()
+    gc.collect()
+    return resident() - before
 
 
 def planted(kernel: SuperKernel, edit: Callable[[str], str], host: Path | None = None) -> SuperKernel:

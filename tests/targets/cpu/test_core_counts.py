@@ -106,7 +106,7 @@ def test_an_artefact_of_a_plan_that_work_decided_loads(tmp_path: Path) -> None:
 
 def test_a_team_that_meets_keeps_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ops = [Op(small("mix", 3), ["a", "b", "t"]), Op(small("total", 3), ["t", "ws", "u"])]
-    with compile_ops(ops, "meets", "debug-watchdog=20", 3) as k:
+    with compile_ops(ops, "meets", "debug-watchdog=200", 3) as k:
         k.save(tmp_path / "three")
     available(monkeypatch, 1)
     with sk.load(tmp_path / "three") as k:

@@ -196,7 +196,7 @@ def test_a_dynamic_op_and_its_tiling_see_what_was_written() -> None:
 
     dynamic = small("twice", 4, variants={2: "twice", 3: "thrice"})
     ops = [Op(small("late", 4), ["a", "t", 5]), Op(dynamic, ["t", "z"], task="dynamic", tiling=tiling)]
-    with compile_ops(ops, "chosen", "debug-check=1:debug-watchdog=20") as k:
+    with compile_ops(ops, "chosen", "debug-check=1:debug-watchdog=200") as k:
         given = numbers("a", "z")
         before = given["z"].copy()
         k(given)

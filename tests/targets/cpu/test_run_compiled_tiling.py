@@ -46,7 +46,7 @@ def chain(first: Any, second: Any) -> list[Op]:
 
 @pytest.fixture(scope="module")
 def chosen() -> SuperKernel:
-    return compile_ops(chain(by("by_first_number"), by("by_first_number")), "compiled", "debug-watchdog=20")
+    return compile_ops(chain(by("by_first_number"), by("by_first_number")), "compiled", "debug-watchdog=200")
 
 
 def computed(arrays: dict[str, Array]) -> dict[str, Array]:
@@ -87,7 +87,7 @@ def test_every_op_alone_gives_the_same(chosen: SuperKernel) -> None:
 @pytest.mark.parametrize("cores", (1, 3))
 def test_other_core_counts_give_the_same(cores: int) -> None:
     ops = chain(by("by_first_number"), by("by_first_number"))
-    with compile_ops(ops, f"compiled_{cores}", "debug-watchdog=20", cores) as k:
+    with compile_ops(ops, f"compiled_{cores}", "debug-watchdog=200", cores) as k:
         assert_computed(k, k)
 
 
@@ -111,14 +111,14 @@ def test_random_interleavings_of_the_plan_agree(chosen: SuperKernel) -> None:
 
 
 def test_a_compiled_and_a_python_function_in_one_kernel() -> None:
-    with compile_ops(chain(by("by_first_number"), python_twin), "both", "debug-watchdog=20") as k:
+    with compile_ops(chain(by("by_first_number"), python_twin), "both", "debug-watchdog=200") as k:
         assert_computed(k, k)
         assert_computed(k.unfused(), k, range(2))
 
 
 def test_it_works_with_time_stamps_and_replay() -> None:
     ops = chain(by("by_first_number"), by("by_first_number"))
-    with compile_ops(ops, "recorded", "profiling=1:debug-replay=1:debug-watchdog=20") as k:
+    with compile_ops(ops, "recorded", "profiling=1:debug-replay=1:debug-watchdog=200") as k:
         assert_computed(k, k, range(2))
         assert {span.op for span in k.records()} >= {"one", "two"}
 
@@ -135,7 +135,7 @@ def test_blocks_that_meet_are_fed() -> None:
         Op(small("mix", 4), ["a", "b", "t"]),
         Op(small("gather", 3), ["t", "ws", "z"], task="dynamic", tiling=by("all_blocks")),
     ]
-    with compile_ops(ops, "fed_compiled", "feed-sync-all=1:debug-watchdog=20", 4) as k:
+    with compile_ops(ops, "fed_compiled", "feed-sync-all=1:debug-watchdog=200", 4) as k:
         arrays = numbers("a", "b", "z")
         t = 3 * arrays["a"] + arrays["b"][::-1] + np.arange(N)
         np.testing.assert_array_equal(launched(k, k, arrays)["z"], t + t.sum())
@@ -160,7 +160,7 @@ def test_what_kernels_may_call_does_nothing_in_a_tiling_function() -> None:
         Op(small("twice", 2), ["u", "z"], task="dynamic", tiling=by("uses_kernel_h")),
         Op(small("early", 4), ["z", "u", "v"]),
     ]
-    with compile_ops(ops, "calls", "debug-watchdog=20") as k:
+    with compile_ops(ops, "calls", "debug-watchdog=200") as k:
         for seed in range(20):
             arrays = numbers("a", "b", "z", seed=seed)
             t = 3 * arrays["a"] + arrays["b"][::-1] + np.arange(N)
@@ -185,7 +185,7 @@ def told() -> SuperKernel:
         Op(dynamic, ["t", "z"], name="told", task="dynamic", tiling=by("as_told")),
         Op(small("mix", 4), ["z", "t", "u"]),
     ]
-    return compile_ops(ops, "wrong", "debug-watchdog=20")
+    return compile_ops(ops, "wrong", "debug-watchdog=200")
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -213,7 +213,7 @@ def test_an_object_is_linked_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "tilings.o"
     run([*find_toolchain().cxx, "-O1", "-fPIC", f"-I{INCLUDE}", "-c", str(SOURCE), "-o", str(path)], what="an object")
     tiling = Tiling.from_object(path, "by_first_number")
-    with compile_ops(chain(tiling, tiling), "from_object", "debug-watchdog=20") as k:
+    with compile_ops(chain(tiling, tiling), "from_object", "debug-watchdog=200") as k:
         assert_computed(k, k, range(3))
 
 

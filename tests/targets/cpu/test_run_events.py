@@ -13,8 +13,8 @@ from targets.cpu.small import Array, compile_ops, expected, launched, numbers, s
 
 from superkernel import Event, Op, SuperKernel
 
-OPTIONS = "debug-watchdog=20"
-LONG = 20.0
+OPTIONS = "debug-watchdog=200"
+LONG = 600.0
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def launcher(k: SuperKernel, fused: bool) -> Callable[[dict[str, Any]], object]:
 @CASES
 @pytest.mark.parametrize("at", (0, N - 1))
 def test_the_message_is_raised_and_the_next_launch_works(cores: int, fused: bool, at: int) -> None:
-    with picking("picks", "debug-watchdog=20", cores) as k:
+    with picking("picks", "debug-watchdog=200", cores) as k:
         run = launcher(k, fused)
         for bad in (48, -7):
             arrays = given(bad, at)
@@ -96,7 +96,7 @@ def test_no_message_is_an_empty_one() -> None:
 @pytest.mark.parametrize("fused", (True, False))
 def test_the_other_blocks_leave_the_meeting_that_one_does_not_come_to(fused: bool) -> None:
     meeting = failing("fail_in_meeting", 2, f"in:index{WORDS}", f"inout:z{WORDS}")
-    with compile_ops([Op(small("scale"), ["a", "t"]), Op(meeting, ["index", "z"])], "meets", "debug-watchdog=20") as k:
+    with compile_ops([Op(small("scale"), ["a", "t"]), Op(meeting, ["index", "z"])], "meets", "debug-watchdog=200") as k:
         run = launcher(k, fused)
         for _ in range(5):
             with pytest.raises(LaunchError, match=r"'meets': op 'fail_in_meeting': not coming"):
@@ -110,7 +110,7 @@ def test_the_other_blocks_leave_the_meeting_that_one_does_not_come_to(fused: boo
 def test_a_kernel_that_fails_before_its_wait_point(early: int) -> None:
     op = failing("fail_early", 2, f"in:index{WORDS}", f"in:x{WORDS}", f"out:z{WORDS}", early_start=["index"])
     ops = [Op(small("late"), ["a", "t", 2000]), Op(op, ["index", "t", "z"]), Op(small("mix"), ["z", "t", "after"])]
-    with compile_ops(ops, "hurry", f"early-start={early}:debug-watchdog=20") as k:
+    with compile_ops(ops, "hurry", f"early-start={early}:debug-watchdog=200") as k:
         for _ in range(3):
             with pytest.raises(LaunchError, match=r"'hurry': op 'fail_early': too early"):
                 k({name: given(-1)[name] for name in ("a", "t", "index", "z", "after")})
@@ -132,7 +132,7 @@ def test_the_op_and_not_its_kernel_is_named_where_unfused_ops_share_a_binary() -
 def test_a_dynamic_op_that_fails() -> None:
     pick = failing("pick", 2, *PICK)
     op = Op(pick, ["index", "x", "z", "word"], name="dynamic", task="dynamic", tiling=lambda inputs: (0, 2))
-    with compile_ops([op], "chosen", "debug-watchdog=20") as k:
+    with compile_ops([op], "chosen", "debug-watchdog=200") as k:
         for run in (k, k.unfused()):
             arrays = {name: given(77, N - 1)[name] for name in ("index", "x", "z", "word")}
             with pytest.raises(LaunchError, match=r"'chosen': op 'dynamic': index 77"):
@@ -145,7 +145,7 @@ def test_a_dynamic_op_that_fails() -> None:
 def test_inside_another_region(outside: ctypes.CDLL, thread: int) -> None:
     """One core runs the whole plan there; a meeting gets threads of its own."""
     meeting = failing("fail_in_meeting", 2, f"in:index{WORDS}", f"inout:z{WORDS}")
-    with picking("nested", "debug-watchdog=20", 2) as plain, compile_ops([Op(meeting, ["index", "z"])], "met") as met:
+    with picking("nested", "debug-watchdog=200", 2) as plain, compile_ops([Op(meeting, ["index", "z"])], "met") as met:
         for _ in range(3):
             with pytest.raises(LaunchError, match="'nested': op 'picker': index 50"):
                 inside(outside, lambda: plain(given(50)) and None, thread)

@@ -144,7 +144,7 @@ def test_the_watchdog_gives_away(fault: str) -> None:
     edit = without(pattern)
     if "misses" in fault:
         edit = lambda source: edited(source, r"if \(!core\.barrier", "if (core.id() == 0 && !core.barrier")  # noqa: E731
-    with compile_ops(ops, "mute", f"{options}:debug-watchdog=1") as k, planted(k, edit) as faulty:
+    with compile_ops(ops, "mute", f"{options}:debug-watchdog=2") as k, planted(k, edit) as faulty:
         arrays = numbers("a", "b", "z")
         given = {name: arrays.get(name, np.zeros(48, np.int64)) for name in k.graph.buffers}
         k(given)

@@ -110,7 +110,7 @@ def launch(kernel: SuperKernel, arrays: dict[str, Array]) -> dict[str, Array]:
 
 def check(rows: list[Row], options: str, cores: int) -> None:
     ops = ops_of(rows)
-    with compile_ops(ops, "fuzz", f"{options}:feed-sync-all=1:debug-watchdog=20", cores) as k:
+    with compile_ops(ops, "fuzz", f"{options}:feed-sync-all=1:debug-watchdog=200", cores) as k:
         arrays = numbers(*BUFFERS, "ws0", "ws1", seed=len(rows))
         wanted = expected(k, arrays)
         found = [launch(k, arrays), launch(k, arrays)]

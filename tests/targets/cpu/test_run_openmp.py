@@ -111,7 +111,7 @@ def test_inside_another_region_one_core_runs_the_whole_plan(outside: ctypes.CDLL
         Op(chain, ["u", "v"], stream=1),
         Op(small("seldom", 6), ["v", "w"], recv=["go"]),
     ]
-    with compile_ops(ops, "nested", "stream-fusion=1:profiling=1:debug-watchdog=20") as k:
+    with compile_ops(ops, "nested", "stream-fusion=1:profiling=1:debug-watchdog=200") as k:
         for _ in range(5):
             assert_right_inside(outside, k, thread)
         spans = k.records()
@@ -142,7 +142,7 @@ def test_inside_another_region_a_meeting_gets_threads_of_its_own(outside: ctypes
         Op(small("total", 2), ["t", "ws", "u"]),
         Op(small("total", 4), ["u", "ws", "v"]),
     ]
-    with compile_ops(ops, "nested_meeting", "feed-sync-all=1:debug-watchdog=20", 4) as k:
+    with compile_ops(ops, "nested_meeting", "feed-sync-all=1:debug-watchdog=200", 4) as k:
         for _ in range(20):
             assert_right_inside(outside, k, thread)
 
@@ -150,7 +150,7 @@ def test_inside_another_region_a_meeting_gets_threads_of_its_own(outside: ctypes
 @pytest.mark.conformance
 def test_threads_of_its_own_leave_nothing_behind(outside: ctypes.CDLL) -> None:
     ops = [Op(small("mix", 4), ["a", "b", "t"]), Op(small("total", 4), ["t", "ws", "u"])]
-    with compile_ops(ops, "nested_often", "debug-watchdog=20", 4) as k:
+    with compile_ops(ops, "nested_often", "debug-watchdog=200", 4) as k:
         for _ in range(50):
             assert_right_inside(outside, k, 0)
         before = resident()
@@ -186,7 +186,7 @@ extern "C" void own(const int64_t* x, int64_t* z) {
 def test_a_dynamic_op_inside_another_region(outside: ctypes.CDLL) -> None:
     dynamic = small("twice", 4, variants={2: "twice", 3: "thrice"})
     ops = [Op(small("scale", 4), ["a", "t"]), Op(dynamic, ["t", "b"], name="d", task="dynamic")]
-    with compile_ops(ops, "nested_dynamic", "debug-watchdog=20") as k:
+    with compile_ops(ops, "nested_dynamic", "debug-watchdog=200") as k:
         arrays, found = numbers("a", "b"), dict[str, np.ndarray]()
 
         def act() -> None:

@@ -166,7 +166,7 @@ def test_replay_passes_on_kernels_that_are_right() -> None:
         Op(dynamic, ["x", "z"], name="d", task="dynamic", tiling=lambda inputs: (3, 2), recv=["go"]),
         Op(small("fold"), ["z", "t"]),
     ]
-    with compile_ops(ops, "replayed", "debug-replay=1:feed-sync-all=1:debug-watchdog=20") as k:
+    with compile_ops(ops, "replayed", "debug-replay=1:feed-sync-all=1:debug-watchdog=200") as k:
         for seed in range(5):
             arrays = numbers("a", "b", "z", seed=seed)
             before = arrays["z"].copy()

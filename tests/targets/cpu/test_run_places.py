@@ -94,7 +94,7 @@ def test_a_dynamic_op_gets_its_address_and_its_tiling_the_whole_buffer() -> None
 
     dynamic = small("twice", 2, variants={2: "twice", 3: "thrice"})
     op = Op(dynamic, [Place("x", PART), Place("x", 2 * PART)], task="dynamic", tiling=tiling)
-    with compile_ops([op], "dynamic_parts", "debug-watchdog=20") as k:
+    with compile_ops([op], "dynamic_parts", "debug-watchdog=200") as k:
         for run in ways(k):
             given = arrays()
             before = given["x"].copy()
@@ -110,7 +110,7 @@ def test_events_do_not_disturb_it() -> None:
         Op(small("scale"), [Place("x", PART), "y"], send=["begun"]),
         Op(small("scale"), ["y", Place("x", 2 * PART)], recv=["go"]),
     ]
-    with compile_ops(ops, "event_parts", "debug-watchdog=20") as k:
+    with compile_ops(ops, "event_parts", "debug-watchdog=200") as k:
         for run in ways(k):
             given = arrays()
             k.events["go"].set()

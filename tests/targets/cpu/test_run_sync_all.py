@@ -68,7 +68,7 @@ def test_an_undeclared_meeting_is_an_error_and_never_a_hang(cores: int) -> None:
 
 
 def test_a_meeting_that_one_block_misses_ends_with_the_watchdog() -> None:
-    with compile_ops([Op(broken("stand_up", 2), ["z"])], "missed", "debug-watchdog=1") as k:
+    with compile_ops([Op(broken("stand_up", 2), ["z"])], "missed", "debug-watchdog=3") as k:
         for _ in range(2):
             with pytest.raises(
                 LaunchError, match=r"super_kernel_scope 'missed': no progress .*stalled in waits"

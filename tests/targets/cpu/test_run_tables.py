@@ -69,7 +69,7 @@ def test_every_kind_of_step() -> None:
     ]
     options = (
         "feed-sync-all=1:profiling=1:prefetch-weights=8M:debug-sync-all=1:debug-dcci-all=1:split-mode=2:"
-        "dcci-before-kernel-start=mix:debug-watchdog=20"
+        "dcci-before-kernel-start=mix:debug-watchdog=200"
     )
     arrays = numbers("a", "b", "c", "d", "e", "t", "u", "w", "ws0")
     source = assert_both_forms_agree(ops, options, 4, arrays)
@@ -95,7 +95,7 @@ def test_random_graphs(seed: int) -> None:
         Row(rng.randrange(len(POOL)), rng.randrange(125), rng.randrange(3), rng.choice((0, 0, 0, 1, 2, 3)))
         for _ in range(rng.randint(6, 14))
     ]
-    options = f"{rng.choice(OPTIONS)}:stream-fusion={seed % 2}:feed-sync-all=1:debug-watchdog=20"
+    options = f"{rng.choice(OPTIONS)}:stream-fusion={seed % 2}:feed-sync-all=1:debug-watchdog=200"
     arrays = numbers(*BUFFERS, "ws0", "ws1", seed=seed)
     assert_both_forms_agree(ops_of(rows), options, rng.choice((2, 3, 4)), arrays)
 

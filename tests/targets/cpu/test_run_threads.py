@@ -48,11 +48,11 @@ def test_threads_launch_different_kernels_at_once() -> None:
 def test_other_python_threads_run_during_a_launch() -> None:
     """The launch waits for an event that only another Python thread will set, after some work of its own."""
     ops = [Op(small("scale"), ["a", "t"], send=["begun"]), Op(small("mix"), ["t", "b", "u"], recv=["go"])]
-    with compile_ops(ops, "free", "debug-watchdog=20") as k:
+    with compile_ops(ops, "free", "debug-watchdog=200") as k:
         steps: list[int] = []
 
         def work() -> None:
-            assert k.events["begun"].wait(10)
+            assert k.events["begun"].wait(600)
             steps.extend(range(10_000))
             k.events["go"].set()
 
@@ -72,7 +72,7 @@ def test_concurrent_launches_with_control_threads_and_records() -> None:
         return 2, int(inputs["t"][0] % 4) + 1
 
     ops = [Op(small("scale", 4), ["a", "t"]), Op(dynamic, ["t", "z"], task="dynamic", tiling=tiling)]
-    with compile_ops(ops, "busy", "profiling=1:debug-watchdog=30") as k, ThreadPoolExecutor(THREADS) as pool:
+    with compile_ops(ops, "busy", "profiling=1:debug-watchdog=200") as k, ThreadPoolExecutor(THREADS) as pool:
 
         def launch(seed: int) -> bool:
             arrays = numbers("a", "z", seed=seed)
@@ -94,7 +94,7 @@ def test_a_first_launch_from_many_threads_at_once(cores: int) -> None:
             def launch(
                 _: int, k: SuperKernel = k, start: threading.Barrier = start, arrays: dict[str, Array] = arrays
             ) -> Array:
-                start.wait(10)
+                start.wait(600)
                 return launched(k, k, arrays)["t"]
 
             for found in pool.map(launch, range(8)):

@@ -265,8 +265,8 @@ def test_the_short_suite_says_which_workloads_it_left_out(monkeypatch: pytest.Mo
 def test_the_short_suite_names_workloads_whose_process_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(package_short, "_COMMAND", (sys.executable, "-S", "-c", "raise SystemExit(3)"))
     monkeypatch.setattr(aot_loaders, "_assumed", [None])
-    (started,) = package_short.compile_all({0: tmp_path}, 1, 60).values()
-    found = package_short.measure_in_turn(started, 60)
+    (started,) = package_short.compile_all({0: tmp_path}, 1, 600).values()
+    found = package_short.measure_in_turn(started, 600)
     assert found == "its process ended with status 3; standard error has a trace"
 
 
@@ -288,10 +288,10 @@ def test_the_short_suite_measures_in_turns_and_goes_on_with_what_is_missing(
     monkeypatch.setattr(package_short, "WORKLOAD_COUNT", 2)
     output = tmp_path / "results.json"
     told = [f"{index} none go" for index in range(2)]
-    assert [note for note in package_short.run_short(1, 60, output).notes if note in told] == told
+    assert [note for note in package_short.run_short(1, 1200, output).notes if note in told] == told
     package_short.parts_of(output).joinpath("1.pickle").unlink()
     earlier = package_short.parts_of(output).joinpath("0.pickle").stat().st_mtime_ns
-    assert [note for note in package_short.run_short(1, 60, output, resume=True).notes if note in told] == told
+    assert [note for note in package_short.run_short(1, 1200, output, resume=True).notes if note in told] == told
     assert package_short.parts_of(output).joinpath("0.pickle").stat().st_mtime_ns == earlier
     assert told[1] in output.read_text()
 
@@ -325,7 +325,6 @@ def test_the_short_suite_registers_the_back_end_where_nothing_is_installed(monke
 
 
 @pytest.mark.conformance
-@pytest.mark.timeout(600)
 def test_the_quick_suite_gives_right_results() -> None:
     result = bench.run("package", quick=True)
     assert result.ok, result

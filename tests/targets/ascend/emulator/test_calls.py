@@ -172,8 +172,8 @@ try:
 except LaunchError:
     print("stalled")
 launch.STALL_LIMIT = 2**60
-threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
 try:
+    threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
     go()
 except KeyboardInterrupt:
     print("interrupted")
@@ -195,8 +195,8 @@ event = sk.Event("go")
 event.set()
 k.emulate({"a": numbers(4)}, events={"go": event})  # compiled and loaded from here on
 print("ran")
-threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
 try:
+    threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
     k.emulate({"a": numbers(4)}, events={"go": event})
 except KeyboardInterrupt:
     print("interrupted")

@@ -106,7 +106,7 @@ def test_events_of_the_host_are_followed_while_the_launch_runs() -> None:
         events = {"done": sk.Event("done"), "go": sk.Event("go")}
 
         def answer() -> None:
-            assert events["done"].wait(60)
+            assert events["done"].wait(600)
             events["go"].set()
 
         thread = threading.Thread(target=answer)

@@ -34,7 +34,7 @@ _EXECUTE = ctypes.CFUNCTYPE(
 _RESOLVE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
 _ENDED, _FAILED, _HANGS = 0, 1, 2
 _HANG_TEXTS = ("deadlock", "interrupted")  # of the emulator, where a chip would just not go on
-_LONG_S = 60.0
+_LONG_S = 600.0
 _LINE = 64
 
 

@@ -131,7 +131,7 @@ def test_prepared_and_submitted_launches(npu: EmulatedNpu) -> None:
         go.update("a", second)
         go()
         assert np.array_equal(d, turned(second, 3))
-        assert np.array_equal(k.submit({"a": first}).result(60)["d"], turned(first, 3))
+        assert np.array_equal(k.submit({"a": first}).result(600)["d"], turned(first, 3))
 
 
 def test_a_second_launch_finds_its_memory_and_stream(npu: EmulatedNpu) -> None:
@@ -177,7 +177,7 @@ def test_events_between_host_and_kernel(npu: EmulatedNpu) -> None:
     with compiled(ops) as k:
 
         def answer() -> None:
-            if events["done"].wait(60):
+            if events["done"].wait(600):
                 events["go"].set()
 
         for seed in (0, 2):

@@ -39,7 +39,7 @@ def launched(npu: EmulatedNpu, number: int) -> None:
 
 
 def _act(agent: Outside, events: dict[str, sk.Event]) -> None:
-    if agent.after is None or events[agent.after].wait(60):
+    if agent.after is None or events[agent.after].wait(600):
         events[agent.sets].set()
 
 

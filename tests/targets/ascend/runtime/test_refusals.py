@@ -203,7 +203,7 @@ def test_a_kernel_that_does_not_end_can_end_the_process(
 def test_an_event_that_no_one_sets(npu: EmulatedNpu) -> None:
     ops = [sk.Op(turn(), ["a", "b"]), sk.Op(turn(), ["b", "c"], recv=["go"], name="waits")]
     go = sk.Event("go")
-    with compiled(ops, "debug-watchdog=1") as k:
+    with compiled(ops, "debug-watchdog=5") as k:
         with pytest.raises(LaunchError, match=r"event go, which op 'waits' waits for, is not set"):
             k({"a": numbers()}, events={"go": go})
         go.set()
@@ -267,18 +267,18 @@ def test_a_tiling_function_that_does_not_return(npu: EmulatedNpu, monkeypatch: p
 
     def waits(inputs: object) -> tuple[int, int]:
         entered.set()
-        go_on.wait(60)
+        go_on.wait(600)
         left.set()
         return 7, BLOCKS
 
-    with dynamic("debug-watchdog=1") as k:
+    with dynamic("debug-watchdog=5") as k:
         with pytest.raises(LaunchError, match="the tiling function of op 'tiled' has not returned"):
             k({"a": numbers()}, tiling={"tiled": waits})
         assert entered.is_set() and "aclrtFree" not in npu.called
         go_on.set()
-        assert left.wait(60)
+        assert left.wait(600)
         for thread in [t for t in threading.enumerate() if t.name == "superkernel-npu-agent"]:
-            thread.join(60)
+            thread.join(600)
 
 
 # arguments

@@ -11,7 +11,7 @@ from typing import Any
 from superkernel.model.ranks import RankGroup
 from superkernel.targets.cpu.runtime.ranks.shared_area import SharedArea
 
-_JOIN_S = 120
+_JOIN_S, _MEET_S = 800, 600  # for what hangs: on a busy machine a thread may get no time for many seconds
 
 
 class FolderStore:
@@ -63,4 +63,4 @@ def as_ranks(ranks: int, body: Callable[[int], Any]) -> list[Any]:
 
 def make_area(rank: int, ranks: int, store: Any, windows: Mapping[str, int], **more: Any) -> SharedArea:
     digest, listing = more.pop("digest", "same"), more.pop("listing", ())
-    return SharedArea(store, group_of(rank, ranks), windows, digest, listing, more.pop("timeout_s", 30), **more)
+    return SharedArea(store, group_of(rank, ranks), windows, digest, listing, more.pop("timeout_s", _MEET_S), **more)

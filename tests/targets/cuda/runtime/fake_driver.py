@@ -50,7 +50,7 @@ def build_library() -> str:
     compiler = shutil.which("g++")
     assert compiler, "the tests need g++"
     command = [compiler, "-std=c++17", "-shared", "-fPIC", "-O0", str(SOURCE), "-o", str(library)]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    subprocess.run(command, check=True, capture_output=True, timeout=800)
     return str(library)
 
 

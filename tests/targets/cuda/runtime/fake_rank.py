@@ -125,7 +125,7 @@ class Rank:
         names, cores = list(self.kernel.graph.buffers), self.kernel.executable.shape.cores  # type: ignore[attr-defined]
         self.played = PlayedSums(self.fake, sums, rank, names, cores)
 
-    def connect(self, timeout_s: float = 60.0) -> None:
+    def connect(self, timeout_s: float = 600.0) -> None:
         sk.connect_ranks(self.kernel, self.store, timeout_s=timeout_s)
 
     def launch(self, seed: int) -> bool:
@@ -193,7 +193,7 @@ def late(rank: int, folder: Path) -> None:
     here = Rank(rank, folder)
     here.store.set(f"compiled {rank}", "")
     here.await_key(f"compiled {1 - rank}")  # the time limit is short
-    here.connect(timeout_s=1.0)
+    here.connect(timeout_s=10.0)
     if rank == 1:
         here.await_key("given up")
     refused(lambda: here.launch(0))

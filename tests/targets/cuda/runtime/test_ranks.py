@@ -43,7 +43,7 @@ def run_ranks(program: str, folder: Path) -> tuple[Said, Said]:
         for rank in range(2)
     ]
     try:
-        outputs = [child.communicate(timeout=240) for child in children]
+        outputs = [child.communicate(timeout=800) for child in children]
     finally:
         for child in children:
             child.kill()
@@ -64,18 +64,18 @@ def test_a_rank_that_ends_stops_the_launch_that_waits_for_it(tmp_path: Path) -> 
     said, _ = run_ranks("killed", tmp_path)
     assert said[0] == {"right": True}
     assert "group world (0,1): rank 1 (pid " in said[1]["error"] and "has ended" in said[1]["error"]
-    assert said[1]["seconds"] < 10
+    assert said[1]["seconds"] < 300  # half of the time limit
     assert "an earlier launch failed" in said[2]["error"] and "has ended" in said[2]["error"]
 
 
 def test_a_rank_that_does_not_come_is_named_and_learns_of_it(tmp_path: Path) -> None:
     first, second = run_ranks("late", tmp_path)
-    assert "no progress for 1 s (debug-watchdog): all cores wait" in first[0]["error"]
+    assert "no progress for 10 s (debug-watchdog): all cores wait" in first[0]["error"]
     assert "rank 1 has not arrived at collective 'w0' of group world (0,1)" in first[0]["error"]
     assert "an earlier launch failed" in first[1]["error"]
     for refusal in second[:2]:
         assert "rank 0 has failed: super_kernel_scope 'rank0'" in refusal["error"]
-        assert "no progress for 1 s" in refusal["error"]
+        assert "no progress for 10 s" in refusal["error"]
 
 
 @pytest.fixture(scope="module")
