@@ -44,8 +44,8 @@ def read_checksums(folder: HeldFolder) -> Mapping[str, FileSum]:
         for name in (MANIFEST, CHECKSUMS):
             if not folder.has_file(name):
                 raise BuildError(
-                    f"{folder.path} is not a package: {name} is missing; sk.export writes it, {CHECKSUMS} last. A super "
-                    "kernel that k.save has saved is opened by sk.load, in the shell by superkernel run"
+                    f"{folder.path} is not a package: {name} is missing; sk.export writes it, {CHECKSUMS} last. "
+                    "A super kernel that k.save has saved is opened by sk.load, in the shell by superkernel run"
                 )
     except OSError as reason:  # no permission
         raise BuildError(f"{folder.path} cannot be opened: {reason.strerror}") from reason
