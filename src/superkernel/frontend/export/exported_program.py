@@ -13,7 +13,7 @@ import torch
 from torch.export import ExportedProgram
 
 from ...errors import UnsupportedError
-from .assigned_buffers import AssignedBuffer, assignments_as_writes
+from .assigned_buffers import BufferChanges, assignments_as_writes
 from .changed_values import ChangedValue, observed_values, values_after_a_call
 from .held_values import values_as_before
 from .refusals import assigned_names, assigned_tensors, changed_values, check_exported, export_failure
@@ -32,7 +32,7 @@ class TracedCall:
     constants: Mapping[str, Any]
     changed: tuple[ChangedValue, ...]
     assigned: tuple[str, ...]  # tensors, by the attributes that hold them
-    aliases: tuple[AssignedBuffer, ...]
+    buffers: BufferChanges
 
     def refusal(self) -> UnsupportedError:
         return assigned_tensors(self.assigned, self.changed, self.entry) or changed_values(self.changed, self.entry)
@@ -64,9 +64,9 @@ def export_program(
 def trace_call(module: torch.nn.Module, args: tuple[Any, ...], entry: str) -> tuple[ExportedProgram, TracedCall]:
     """The program for fixed shapes. A model whose next call would compute something else is refused."""
     with observed_values(module) as changed:
-        program, assigned, aliases = _exported(module, args, entry, None)
+        program, assigned, buffers = _exported(module, args, entry, None)
     code, constants = program.graph_module.code, dict(program.constants)
-    call = TracedCall(module, args, entry, code, constants, tuple(changed), tuple(assigned), tuple(aliases))
+    call = TracedCall(module, args, entry, code, constants, tuple(changed), tuple(assigned), buffers)
     is_seen = all(any(name.startswith(value.path) for value in changed) for name in assigned)
     if (changed or assigned) and not (is_seen and call.is_same_after(changed)):
         raise call.refusal()
@@ -84,15 +84,15 @@ def check_other_calls(calls: Sequence[TracedCall]) -> None:
 
 def _exported(
     module: torch.nn.Module, args: tuple[Any, ...], entry: str, dynamic_shapes: Any
-) -> tuple[ExportedProgram, Sequence[str], Sequence[AssignedBuffer]]:
-    """The program, the tensors that were assigned to attributes, by their paths, and buffers that are then another."""
+) -> tuple[ExportedProgram, Sequence[str], BufferChanges]:
+    """The program, the tensors that were assigned to attributes, by their paths, and what happened to buffers."""
     in_inference_mode = any(tensor.is_inference() for tensor in (*module.parameters(), *module.buffers()))
     try:
         with (
             torch.inference_mode(in_inference_mode),  # as the weights were made
             torch.no_grad(),
             values_as_before(module),
-            assignments_as_writes(module, entry) as aliases,
+            assignments_as_writes(module, entry) as buffers,
             warnings.catch_warnings(record=True) as warned,
             _quiet_logs(),
         ):
@@ -100,7 +100,7 @@ def _exported(
             program = torch.export.export(module, args, dynamic_shapes=dynamic_shapes, strict=False)
     except Exception as reason:  # of torch, or of any class that the model's own code raises
         raise export_failure(reason, entry) from reason
-    return program, assigned_names(module, [str(warning.message) for warning in warned]), aliases
+    return program, assigned_names(module, [str(warning.message) for warning in warned]), buffers
 
 
 @contextmanager
