@@ -208,6 +208,11 @@ class Joined(nn.Module):
         self.register_buffer("new", x * 2)
         return self.new + 1
 
+    def empties(self, x: Tensor) -> Tensor:
+        before = self.left + x
+        self.left = None
+        return before
+
 
 @pytest.mark.parametrize(
     ("entries", "message"),
@@ -226,6 +231,7 @@ class Joined(nn.Module):
         (("scales",), r"assigns a new parameter to 'scale', and a package keeps the first one: make it a buffer"),
         (("data",), r"gives its buffer 'left' other memory, as with .data = or set_\(\): write into it with copy_"),
         (("registers",), r"the call registers the buffer 'new': register it before, in __init__"),
+        (("empties",), r"assigns None, or a tensor .* to a buffer \(.*self.left = None\): .* write into the buffer"),
     ],
 )
 def test_buffers_that_become_others_are_refused(tmp_path: Path, entries: tuple[str, ...], message: str) -> None:
@@ -247,3 +253,15 @@ def test_buffers_of_one_memory_that_is_not_written_are_states(tmp_path: Path, as
     assert all(
         torch.equal(torch.from_numpy(saved[name]), buffer) for name, buffer in eager.named_buffers() if name in saved
     )
+
+
+def test_a_tensor_of_the_file_is_after_an_export_as_it_was_before(tmp_path: Path) -> None:
+    class Doubling(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            OTHER.mul_(2).add_(1)
+            return OTHER * x
+
+    x = torch.ones(3)
+    with sk.load_model(sk.export(Doubling(), (x,), tmp_path / "x.sk", cores=1)) as loaded:
+        assert OTHER.tolist() == [1, 1, 1]
+        assert [loaded(x)[0].item() for _ in range(2)] == [3, 7]

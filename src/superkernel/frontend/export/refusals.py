@@ -30,6 +30,7 @@ _UNKNOWN_CONTAINER = re.compile(r"Found <class '([^']+)'> in output, which is no
 _UNKNOWN_CONSTANT = re.compile(r"User output (\S+) is not in the correct order")  # nan, which equals nothing
 _VIOLATED = re.compile(r"Constraints violated \((\w+)\)!.*\n\s*-\s*(.+?\.)(?=\s|$)")
 _UNKNOWN_TENSOR = "fake tensor in the exported program constant's list"
+_NOT_TRACED = "expected FakeTensor, got"  # where a buffer is assigned
 _UNKNOWN_NUMBER = "Could not extract specialized"
 _DROPOUT = ("dropout", "bernoulli", "rrelu")
 # what keeps an operator out of a super kernel -> what the user can do
@@ -175,13 +176,24 @@ def changed_values(changed: Sequence[ChangedValue], entry: str) -> UnsupportedEr
     )
 
 
+def other_program(line: str | None, entry: str) -> UnsupportedError:
+    """Two calls of the model, one after the other, compute something else, and nothing that it holds tells why."""
+    where = f" ({line})" if line else ""
+    return UnsupportedError(
+        f"entry {entry!r}: the model computes with something in Python that is another in each call{where}, such as "
+        "the time, a variable of the process, or what a library keeps; a package would keep the first one: make it a "
+        "buffer (register_buffer), which becomes a state of the package, or pass it as an input"
+    )
+
+
 def export_failure(reason: Exception, entry: str) -> SuperKernelError:
     """The error of torch.export, with what to do where that is known."""
     if isinstance(reason, SuperKernelError):
         return reason
     text = str(reason).strip()
     line = line_in_traceback(text) or line_that_raised(reason)
-    first = (text.splitlines()[0] if text else type(reason).__name__) + (f" ({line})" if line else "")
+    at = f" ({line})" if line else ""
+    first = (text.splitlines()[0] if text else type(reason).__name__) + at
     if violated := _VIOLATED.match(text):
         return UnsupportedError(
             f"entry {entry!r}: dimension {violated[1]!r} cannot have buckets: the model works for some sizes only: "
@@ -197,6 +209,11 @@ def export_failure(reason: Exception, entry: str) -> SuperKernelError:
         return UnsupportedError(
             f"entry {entry!r}: the model returns {constant[1]}; a package returns tensors, numbers, texts and None: "
             "leave it out"
+        )
+    if _NOT_TRACED in text:
+        return UnsupportedError(
+            f"entry {entry!r}: the model assigns None, or a tensor that it holds elsewhere, to a buffer{at}: a state "
+            "keeps its shape and element type: write into the buffer, as with self.total.copy_(...) or .zero_()"
         )
     if _UNKNOWN_TENSOR in text:
         return UnsupportedError(
