@@ -153,6 +153,31 @@ def test_a_package_computes_the_bits_of_the_compiled_model(package: Path) -> Non
         assert not loaded.save_state()["rows"].any() and loaded.save_state()["at"] == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_states_of_half_precision_have_the_bits_of_the_compiled_model(tmp_path: Path, dtype: torch.dtype) -> None:
+    """A state that is read again in the same call is not rounded in between; eager torch rounds it."""
+
+    class Decaying(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("sum", torch.zeros(64, dtype=dtype))
+            self.register_buffer("mean", torch.zeros(64, dtype=dtype))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            self.sum += x * 0.1
+            self.mean = self.mean * 0.9 + self.sum * 3.3
+            return self.mean * 1.7 + self.sum, self.sum
+
+    torch.manual_seed(0)
+    inputs, model = [torch.randn(64).to(dtype) for _ in range(4)], Decaying()
+    compiled = torch.compile(model, backend="superkernel", options={"profit_gate": 0, "cores": 1})
+    path = sk.export(Decaying(), (inputs[0],), tmp_path / "half.sk", cores=1)
+    with sk.load_model(path) as loaded, torch.no_grad():
+        assert all(torch.equal(*pair) for x in inputs for pair in zip(loaded(x), compiled(x), strict=True))
+        saved = {name: torch.from_numpy(array).view(dtype) for name, array in loaded.save_state().items()}
+    assert all(torch.equal(saved[name], buffer) for name, buffer in model.named_buffers())
+
+
 def test_recurrent_layers_compute_the_bits_of_the_compiled_model(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, x = (

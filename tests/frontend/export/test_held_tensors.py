@@ -188,6 +188,22 @@ class Joined(nn.Module):
         self.left = self.right = x * 2
         return before
 
+    def exchange(self, x: Tensor) -> Tensor:
+        self.left, self.right = self.right, self.rows[1:]
+        return x + 1
+
+    def hold(self, x: Tensor) -> Tensor:
+        self.left, self.right = self.right, self.held.view(3)
+        return x + 1
+
+    def write_held(self, x: Tensor) -> Tensor:
+        self.held += x
+        return self.right * 1
+
+    def scale_of(self, x: Tensor) -> Tensor:
+        self.left = self.scale.detach()
+        return x + 1
+
     def split(self, x: Tensor) -> Tensor:
         self.left, self.right = torch.cat([x, x * 2]).chunk(2)
         return x + 1
@@ -208,7 +224,7 @@ class Joined(nn.Module):
         self.register_buffer("new", x * 2)
         return self.new + 1
 
-    def empties(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         before = self.left + x
         self.left = None
         return before
@@ -228,10 +244,19 @@ class Joined(nn.Module):
             r"elements that are one memory, as of expand\(\), to its buffer 'left', and entry 'wr",
         ),
         (("write_and_join",), r"entry 'write_and_join': .* and entry 'write_and_join' writes into 'left' in place"),
+        (
+            ("exchange", "write"),
+            r"'rows', or a view of it, to its buffer 'right', and entry 'write' .* 'left' in place, wh",
+        ),
+        (("hold", "write_held"), r"'held', or a view of it, to its buffer 'right', and entry 'write_held' writes"),
+        (
+            ("scale_of", "write"),
+            r"'scale', or a view of it, to its buffer 'left', and entry 'write' writes into 'left'",
+        ),
         (("scales",), r"assigns a new parameter to 'scale', and a package keeps the first one: make it a buffer"),
         (("data",), r"gives its buffer 'left' other memory, as with .data = or set_\(\): write into it with copy_"),
         (("registers",), r"the call registers the buffer 'new': register it before, in __init__"),
-        (("empties",), r"assigns None, or a tensor .* to a buffer \(.*self.left = None\): .* write into the buffer"),
+        (("forward",), r"assigns None, or a tensor .* to a buffer \(.*self.left = None\): .* write into the buffer"),
     ],
 )
 def test_buffers_that_become_others_are_refused(tmp_path: Path, entries: tuple[str, ...], message: str) -> None:

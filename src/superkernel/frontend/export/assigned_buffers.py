@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._functorch._aot_autograd.input_output_analysis import compute_overlapping_tensors
+from torch._subclasses import FakeTensor
 from torch.utils._pytree import tree_map_only
 
 from ...errors import UnsupportedError
@@ -34,30 +35,29 @@ class BufferChanges:
     """What a call did to buffers, beside giving them new values."""
 
     aliases: list[AssignedBuffer] = field(default_factory=list)
+    moved: set[tuple[str, str]] = field(default_factory=set)  # from a buffer to one that was assigned its memory
     written: set[str] = field(default_factory=set)  # in place
 
 
 @dataclass(frozen=True)
-class _Buffer:
-    """A buffer as it was before a call."""
+class _Place:
+    """A buffer, a parameter or another tensor that the model holds, as it was before a call."""
 
-    module: torch.nn.Module
-    name: str
     path: str
     tensor: torch.Tensor | None
-    memory: int
     version: int
+    memory: int
+    name: str = ""
+    module: torch.nn.Module | None = None  # of a buffer
 
     @classmethod
-    def of(cls, module: torch.nn.Module, name: str, path: str) -> _Buffer:
-        tensor = module._buffers[name]
-        memory = 0 if tensor is None else _memory(tensor)
+    def of(cls, path: str, tensor: torch.Tensor | None, name: str = "", module: Any = None) -> _Place:
         version = 0 if tensor is None or tensor.is_inference() else tensor._version
-        return cls(module, name, path, tensor, memory, version)
+        return cls(path, tensor, version, 0 if tensor is None else _memory(tensor), name, module)
 
     @property
     def now(self) -> torch.Tensor | None:
-        return self.module._buffers.get(self.name)
+        return self.tensor if self.module is None else self.module._buffers.get(self.name)
 
     @property
     def is_written(self) -> bool:
@@ -69,21 +69,29 @@ class _Buffer:
 def assignments_as_writes(module: torch.nn.Module, entry: str) -> Iterator[BufferChanges]:
     """At the end of each call, new values of buffers are written into the tensors that were the buffers before."""
     changes = BufferChanges()
-    before: list[_Buffer] = []
+    buffers: list[_Place] = []
+    others: list[_Place] = []  # that a buffer may be assigned
     registered: dict[torch.nn.Module, Mapping[str, Any]] = {}
     shared = _shared_buffers(module)
 
     def remember(module: torch.nn.Module, args: Any) -> None:
         registered.clear()
         registered.update((inner, {**inner._parameters, **inner._buffers}) for inner in module.modules())
-        paths = module.named_modules()
-        before[:] = [_Buffer.of(inner, name, _path(path, name)) for path, inner in paths for name in inner._buffers]
+        paths = [(path, inner) for path, inner in module.named_modules()]
+        buffers[:] = [
+            _Place.of(_path(path, name), tensor, name, inner)
+            for path, inner in paths
+            for name, tensor in inner._buffers.items()
+        ]
+        parameters = [(_path(path, name), each) for path, inner in paths for name, each in inner._parameters.items()]
+        others[:] = [_Place.of(*place) for place in (*parameters, *tensor_paths(module))]
 
     def write(module: torch.nn.Module, args: Any, result: Any) -> Any:
         _check_registered(module, registered, entry)
-        changes.written = {buffer.path for buffer in before if buffer.is_written}
-        assigned = [(buffer, _new_value(buffer, entry)) for buffer in before if buffer.now is not buffer.tensor]
-        for buffer in before:
+        places = [*buffers, *others]
+        changes.written = {place.path for place in places if place.is_written}
+        assigned = [(buffer, _new_value(buffer, entry)) for buffer in buffers if buffer.now is not buffer.tensor]
+        for buffer in buffers:
             if buffer.now is buffer.tensor is not None and _memory(buffer.tensor) != buffer.memory:
                 raise UnsupportedError(
                     f"entry {entry!r}: the model gives its buffer {buffer.path!r} other memory, as with .data = or "
@@ -94,9 +102,18 @@ def assignments_as_writes(module: torch.nn.Module, entry: str) -> Iterator[Buffe
                 f"entry {entry!r}: the model assigns a tensor to its buffer {place!r}, which shares memory with "
                 "another tensor of the model before the call: write into it with copy_, or give one of them a copy"
             )
-        changes.aliases = _aliases(before, [buffer.path for buffer, _ in assigned])
         if not assigned:
             return result
+        traced = _traced_memory(others, [value for _, value in assigned])
+        now = [(place.path, tensor, traced.get(_memory(tensor), _memory(tensor))) for place, tensor in _now(places)]
+        new = {buffer.path for buffer, _ in assigned}
+        changes.aliases = _aliases(now, new)
+        changes.moved = {
+            (source.path, path)
+            for path, _, memory in now
+            for source in places
+            if path in new and source.path != path and source.memory == memory
+        }
         written = {buffer.memory for buffer, _ in assigned}
         # the old value of a buffer may be returned, or be the new value of another one
         result = tree_map_only(torch.Tensor, lambda tensor: _apart(tensor, written), result)
@@ -157,12 +174,22 @@ def _path(module_path: str, name: str) -> str:
     return f"{module_path}.{name}".removeprefix(f"{OWNER}.").removeprefix(".")
 
 
-def _aliases(before: Sequence[_Buffer], assigned: Collection[str]) -> list[AssignedBuffer]:
-    """Pairs of buffers, one of which was assigned, that now share elements."""
-    now = [(buffer.path, tensor) for buffer in before if (tensor := buffer.now) is not None and tensor.numel()]
+def _now(places: Sequence[_Place]) -> list[tuple[_Place, torch.Tensor]]:
+    return [(place, tensor) for place in places if (tensor := place.now) is not None and tensor.numel()]
+
+
+def _traced_memory(others: Sequence[_Place], values: Sequence[torch.Tensor]) -> dict[int, int]:
+    """The memory that torch traces with in the place of the memory of other tensors of the model."""
+    mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
+    real = [(place, place.tensor) for place in others if mode is not None and type(place.tensor) is torch.Tensor]
+    return {_memory(mode.from_tensor(tensor, static_shapes=True)): place.memory for place, tensor in real if mode}
+
+
+def _aliases(now: Sequence[tuple[str, torch.Tensor, int]], assigned: Collection[str]) -> list[AssignedBuffer]:
+    """Pairs of tensors by paths, at least one of them a buffer that was assigned, that now share elements."""
     by_memory: dict[int, list[tuple[str, torch.Tensor]]] = {}
-    for path, tensor in sorted(now, key=lambda place: place[0] not in assigned):
-        by_memory.setdefault(_memory(tensor), []).append((path, tensor))
+    for path, tensor, memory in sorted(now, key=lambda place: place[0] not in assigned):
+        by_memory.setdefault(memory, []).append((path, tensor))
     found: list[AssignedBuffer] = []
     for same in by_memory.values():
         for index, (path, tensor) in enumerate(same):
@@ -180,7 +207,7 @@ def _overlap(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     return tensor.dtype != other.dtype or bool(compute_overlapping_tensors([tensor, other], symbolic=False))
 
 
-def _new_value(buffer: _Buffer, entry: str) -> torch.Tensor:
+def _new_value(buffer: _Place, entry: str) -> torch.Tensor:
     value = buffer.now
     kinds = [
         None if tensor is None else f"a tensor of {str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"

@@ -23,6 +23,7 @@ from ..input_overlap import share_memory
 from .entry_requests import OWNER
 from .exported_program import TracedCall
 from .held_values import tensor_paths
+from .joined_buffers import check_joined_buffers
 from .refusals import (
     check_described,
     check_weight,
@@ -85,7 +86,7 @@ def trace_entry(
 def share_states(shapes: Sequence[Any]) -> list[Any]:
     """What one entry writes is a state in all entries, also in those that only read it."""
     states = {state.name: state for shape in shapes for state in shape.traced.states}
-    _check_aliases(shapes)
+    check_joined_buffers([(shape.entry, shape.traced.call.buffers) for shape in shapes])
     memory = {name: (shape.entry, tensor) for shape in shapes for name, tensor in shape.traced.memory.items()}
     for state in states:
         _, written = memory[state]
@@ -102,26 +103,6 @@ def share_states(shapes: Sequence[Any]) -> list[Any]:
                     "give one of them a copy"
                 )
     return [replace(shape, traced=_with_states(shape.traced, states)) for shape in shapes]
-
-
-def _check_aliases(shapes: Sequence[Any]) -> None:
-    """Refuses buffers that a call makes one memory, where the model writes into one of them in place."""
-    writers = {name: shape.entry for shape in shapes for name in shape.traced.call.buffers.written}
-    for shape in shapes:
-        for alias in shape.traced.call.buffers.aliases:
-            written = next((name for name in (alias.other, alias.name) if name in writers), None)
-            if written is None:
-                continue
-            if alias.other == alias.name:
-                what = f"a tensor with elements that are one memory, as of expand(), to its buffer {alias.name!r}"
-            elif alias.is_other_assigned:
-                what = f"one memory to its buffers {alias.name!r} and {alias.other!r}"
-            else:
-                what = f"{alias.other!r}, or a view of it, to its buffer {alias.name!r}"
-            raise UnsupportedError(
-                f"entry {shape.entry!r}: the model assigns {what}, and entry {writers[written]!r} writes into "
-                f"{written!r} in place: assign a copy, as with .clone()"
-            )
 
 
 def _lies_elsewhere(written: torch.Tensor, other: torch.Tensor | None) -> bool:
