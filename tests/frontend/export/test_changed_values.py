@@ -7,7 +7,7 @@ import random
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count, cycle
 from pathlib import Path
 from queue import SimpleQueue
@@ -312,6 +312,20 @@ def test_a_dict_that_makes_what_it_gives_is_left_as_it_is(tmp_path: Path) -> Non
     with sk.load_model(sk.export(model, (torch.ones(3),), tmp_path / "x.sk", cores=1)) as loaded:
         assert loaded(-torch.ones(3)).tolist() == [0, 0, 0]
     assert list(OrderedDict.values(model.kinds)) == [nn.ReLU] or isinstance(model.kinds["relu"], nn.ReLU)
+
+
+@lru_cache
+def table(size: int) -> Tensor:
+    return torch.arange(size).float()
+
+
+def test_results_that_are_kept_for_the_next_call_are_no_tensors_of_the_export(tmp_path: Path) -> None:
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + table(3)
+
+    with sk.load_model(sk.export(Model(), (torch.ones(3),), tmp_path / "x.sk", cores=1)) as loaded:
+        assert loaded(torch.ones(3)).tolist() == Model()(torch.ones(3)).tolist() == [1, 2, 3]
 
 
 class Counter:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
+from functools import _lru_cache_wrapper, partial
 from itertools import islice
 from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -191,7 +191,11 @@ def _is_variable(value: object) -> bool:
     """Whether a variable of a file may be, or hold, what calls change."""
     if isinstance(value, FunctionType | MethodType | type | ModuleType):
         return False
-    is_known = is_plain(value) or _is_container(value) or isinstance(value, torch.Tensor | torch.nn.Module)
+    is_known = (
+        is_plain(value)
+        or _is_container(value)
+        or isinstance(value, torch.Tensor | torch.nn.Module | _lru_cache_wrapper)
+    )
     return is_known or opaque_state(value) is not None or not is_library(type(value).__module__)
 
 
@@ -321,9 +325,14 @@ def values_as_before(module: torch.nn.Module) -> Iterator[None]:
         if isinstance(holder.value, torch.nn.Module)
         for registry in (vars(holder.value)[name] for name in _REGISTRIES)
     ]
+    caches = [holder.value for holder in found if isinstance(holder.value, _lru_cache_wrapper)]
+    results = [(cache, cache.cache_info().misses) for cache in caches]
     try:
         yield
     finally:
+        for cache, misses in results:
+            if cache.cache_info().misses != misses:  # it may keep tensors that torch traced with
+                cache.cache_clear()
         for holder in found:
             now = content_now(holder)
             keys = [*holder.content, *(key for key in now if key not in holder.content)]
