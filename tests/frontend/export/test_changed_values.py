@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+import io
+import random
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from itertools import count, cycle
 from pathlib import Path
+from queue import SimpleQueue
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -125,6 +132,200 @@ def test_a_value_that_calls_change_is_refused_and_put_back(tmp_path: Path, entry
     with pytest.raises(UnsupportedError, match=message):
         sk.export(model, {entry: (torch.ones(3),)}, tmp_path / "x.sk")
     assert holding(model) == before
+
+
+CALLS = 0
+SETTINGS = ModuleType("settings_of_the_user")
+SETTINGS.calls = 0
+
+
+def counting(x: Tensor) -> Tensor:
+    counting.calls += 1
+    return x * counting.calls
+
+
+counting.calls = 0
+
+
+def remembering(x: Tensor, seen: list[int] = []) -> Tensor:  # noqa: B006
+    seen.append(1)
+    return x * len(seen)
+
+
+def numbers() -> Iterator[int]:
+    yield from (1, 1, 2)
+
+
+class Unseen(nn.Module):
+    """Every entry changes something that is no attribute of the model, or whose state is in no attribute."""
+
+    of_class = count(1)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counter, self.generator, self.repeated = count(1), numbers(), cycle([1, 1, 2])
+        self.random, self.numpy_random = random.Random(0), np.random.default_rng(0)
+        self.text, self.raw, self.array = io.StringIO("1\n2\n3\n"), bytearray([1]), np.ones(3, np.float32)
+        self.order, self.queue = {"a": 1, "b": 2}, SimpleQueue()
+        self.queue.put(1)
+        self.queue.put(2)
+        self.function = closure()
+        self.partial = partial(lambda seen, x: (seen.append(1), x * len(seen))[1], [])
+
+    def counts(self, x: Tensor) -> Tensor:
+        return x * next(self.counter)
+
+    def generates(self, x: Tensor) -> Tensor:
+        return x * next(self.generator)
+
+    def repeats(self, x: Tensor) -> Tensor:
+        return x * next(self.repeated)
+
+    def counts_in_class(self, x: Tensor) -> Tensor:
+        return x * next(self.of_class)
+
+    def draws(self, x: Tensor) -> Tensor:
+        return x * 2 if self.random.random() < 2 else x
+
+    def draws_with_numpy(self, x: Tensor) -> Tensor:
+        return x * float(self.numpy_random.random())
+
+    def draws_from_all(self, x: Tensor) -> Tensor:
+        return x * random.randint(1, 2)
+
+    def draws_from_all_of_numpy(self, x: Tensor) -> Tensor:
+        return x * np.random.randint(1, 3)
+
+    def reads_text(self, x: Tensor) -> Tensor:
+        return x * int(self.text.readline())
+
+    def writes_bytes(self, x: Tensor) -> Tensor:
+        self.raw[0] += 1
+        return x * self.raw[0]
+
+    def sets_array(self, x: Tensor) -> Tensor:
+        self.array[0] = 5
+        return x * torch.from_numpy(self.array)
+
+    def orders(self, x: Tensor) -> Tensor:
+        key = next(iter(self.order))
+        self.order[key] = self.order.pop(key)
+        return x * next(iter(self.order.values()))
+
+    def takes(self, x: Tensor) -> Tensor:
+        return x * self.queue.get()
+
+    def counts_in_file(self, x: Tensor) -> Tensor:
+        global CALLS  # noqa: PLW0603
+        CALLS += 1
+        return x * CALLS
+
+    def counts_in_import(self, x: Tensor) -> Tensor:
+        SETTINGS.calls += 1
+        return x * SETTINGS.calls
+
+    def calls_function(self, x: Tensor) -> Tensor:
+        return counting(x)
+
+    def calls_with_default(self, x: Tensor) -> Tensor:
+        return remembering(x)
+
+    def calls_closure(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+    def calls_partial(self, x: Tensor) -> Tensor:
+        return self.partial(x)
+
+    def adds_module(self, x: Tensor) -> Tensor:
+        self.add_module(f"layer{len(self._modules)}", nn.Identity())
+        return x * len(self._modules)
+
+    def asks_the_process(self, x: Tensor) -> Tensor:
+        return x * float(time.perf_counter())
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("counts", r"Python value that calls change: self.counter \(a count, whose state the call changes\)"),
+        ("generates", r"self.generator \(a generator, whose state"),
+        ("repeats", r"self.repeated \(a cycle"),
+        ("counts_in_class", r"Unseen.of_class \(a count"),
+        ("draws", r"self.random \(a Random"),
+        ("draws_with_numpy", r"self.numpy_random \(a Generator"),
+        ("draws_from_all", r"change: random \(a Random"),
+        ("draws_from_all_of_numpy", r"change: numpy.random \(a RandomState"),
+        ("reads_text", r"self.text \(a StringIO"),
+        ("writes_bytes", r"self.raw \(a bytearray"),
+        ("sets_array", r"self.array \(from array\(\[1., 1., 1.\]"),
+        ("orders", r"self.order \(from the order 'a', 'b' to the order 'b', 'a'\)"),
+        ("takes", r"something in Python that is another in each call \(.*return x \* self.queue.get\(\)\)"),
+        ("counts_in_file", r"CALLS \(from 0 to 1\)"),
+        ("counts_in_import", r"settings_of_the_user.calls \(from 0 to 1\)"),
+        ("calls_function", r"counting.calls \(from 0 to 1\)"),
+        ("calls_with_default", r"remembering.__defaults__\[0\]\[0\] \(from nothing to 1\)"),
+        ("calls_closure", r"calls\[0\] \(from 0 to 1\), last \(from 1 to 2\)"),
+        ("calls_partial", r"self.partial\[1\]\[0\] \(from nothing to 1\)"),
+        ("adds_module", r"self._modules\['layer0'\] \(from nothing to Identity\(\)\)"),
+        ("asks_the_process", r"another in each call \(.*perf_counter.*\), such as the time"),
+    ],
+)
+def test_a_change_that_no_attribute_of_the_model_shows_is_refused(tmp_path: Path, entry: str, message: str) -> None:
+    for _ in range(2):  # the first export puts back what can be put back
+        with pytest.raises(UnsupportedError, match=message):
+            sk.export(Unseen(), {entry: (torch.ones(3),)}, tmp_path / "x.sk")
+
+
+def test_random_numbers_are_drawn_as_if_there_had_been_no_export(tmp_path: Path) -> None:
+    def numbers(model: Unseen) -> list[float]:
+        return [random.random(), np.random.rand(), model.random.random(), model.numpy_random.random()]
+
+    random.seed(1)
+    np.random.seed(1)
+    model = Unseen()
+    for entry in ("draws", "draws_with_numpy", "draws_from_all", "draws_from_all_of_numpy"):
+        with pytest.raises(UnsupportedError):
+            sk.export(model, {entry: (torch.ones(3),)}, tmp_path / "x.sk")
+    after = numbers(model)
+    random.seed(1)
+    np.random.seed(1)
+    assert after == numbers(Unseen())
+
+
+def test_a_dict_that_makes_what_it_gives_is_left_as_it_is(tmp_path: Path) -> None:
+    """As the table of activations in transformers does."""
+
+    class Making(OrderedDict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            return super().__getitem__(key)()
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kinds = Making(relu=nn.ReLU)
+
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = self.kinds["relu"](x)
+            return found
+
+    model = Model()
+    with sk.load_model(sk.export(model, (torch.ones(3),), tmp_path / "x.sk", cores=1)) as loaded:
+        assert loaded(-torch.ones(3)).tolist() == [0, 0, 0]
+    assert list(OrderedDict.values(model.kinds)) == [nn.ReLU] or isinstance(model.kinds["relu"], nn.ReLU)
+
+
+@lru_cache
+def table(size: int) -> Tensor:
+    return torch.arange(size).float()
+
+
+def test_results_that_are_kept_for_the_next_call_are_no_tensors_of_the_export(tmp_path: Path) -> None:
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + table(3)
+
+    with sk.load_model(sk.export(Model(), (torch.ones(3),), tmp_path / "x.sk", cores=1)) as loaded:
+        assert loaded(torch.ones(3)).tolist() == Model()(torch.ones(3)).tolist() == [1, 2, 3]
 
 
 class Counter:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import superkernel as sk
 from superkernel.errors import BuildError, OptionError, UnsupportedError
+from superkernel.frontend.export import entry_buckets, trace_entry
 from superkernel.frontend.export.entry_requests import entry_requests
 from superkernel.package.manifest import Manifest, PlaceKind, read_manifest
 
@@ -151,6 +152,31 @@ def test_a_package_computes_the_bits_of_the_compiled_model(package: Path) -> Non
         assert torch.equal(torch.from_numpy(loaded.save_state()["rows"]), model.rows)
         loaded.reset()
         assert not loaded.save_state()["rows"].any() and loaded.save_state()["at"] == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_states_of_half_precision_have_the_bits_of_the_compiled_model(tmp_path: Path, dtype: torch.dtype) -> None:
+    """A state that is read again in the same call is not rounded in between; eager torch rounds it."""
+
+    class Decaying(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("sum", torch.zeros(64, dtype=dtype))
+            self.register_buffer("mean", torch.zeros(64, dtype=dtype))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            self.sum += x * 0.1
+            self.mean = self.mean * 0.9 + self.sum * 3.3
+            return self.mean * 1.7 + self.sum, self.sum
+
+    torch.manual_seed(0)
+    inputs, model = [torch.randn(64).to(dtype) for _ in range(4)], Decaying()
+    compiled = torch.compile(model, backend="superkernel", options={"profit_gate": 0, "cores": 1})
+    path = sk.export(Decaying(), (inputs[0],), tmp_path / "half.sk", cores=1)
+    with sk.load_model(path) as loaded, torch.no_grad():
+        assert all(torch.equal(*pair) for x in inputs for pair in zip(loaded(x), compiled(x), strict=True))
+        saved = {name: torch.from_numpy(array).view(dtype) for name, array in loaded.save_state().items()}
+    assert all(torch.equal(saved[name], buffer) for name, buffer in model.named_buffers())
 
 
 def test_recurrent_layers_compute_the_bits_of_the_compiled_model(tmp_path: Path) -> None:
@@ -471,6 +497,20 @@ def test_inputs_must_be_dense(tmp_path: Path) -> None:
 
     with pytest.raises(UnsupportedError, match=r"input 'x' is a torch.sparse_coo tensor; packages take dense tensors"):
         sk.export(dense, (torch.eye(3).to_sparse(),), tmp_path / "x.sk")
+
+
+@pytest.mark.parametrize("buckets", [None, {"input": {0: sk.Dim("batch", buckets=(4,))}}], ids=["fixed", "buckets"])
+def test_what_torch_cannot_trace_after_its_export_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, buckets: Any
+) -> None:
+    def fail(*args: Any) -> Any:
+        raise AssertionError("no node writes the result of an operator")
+
+    for module in (trace_entry, entry_buckets):
+        monkeypatch.setattr(module, "captured_graph", fail)
+    message = "entry 'forward': .* AssertionError: no node writes the result"
+    with pytest.raises(UnsupportedError, match=message):
+        sk.export(nn.Linear(4, 4).eval(), (torch.ones(2, 4),), tmp_path / "x.sk", buckets=buckets)
 
 
 @pytest.mark.parametrize(

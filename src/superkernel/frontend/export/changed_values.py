@@ -6,16 +6,19 @@ overlooks numbers, texts, containers that grow, and everything in objects of oth
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._pytree import tree_map_only
 
 from ...errors import shown
-from .held_values import Holder, content_now, holders, put, same_content
+from .held_values import ORDER, SHARED_GENERATORS, Holder, content_now, holders, put, same_content
+from .opaque_state import OpaqueState
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,28 @@ class ChangedValue:
     def path(self) -> str:
         return self.holder.path_of(self.key)
 
+    @property
+    def is_drawn(self) -> bool:
+        """Of an iterator, or random numbers: what the next call gets is not known."""
+        return any(isinstance(state, OpaqueState) and state.is_drawn for state in self.holder.content.values())
+
+    def lies_in(self, tensor: torch.Tensor) -> bool:
+        """Whether the elements of the tensor are those of an array that is put back."""
+        value = self.holder.value
+        if not isinstance(value, np.ndarray | bytearray | array | memoryview) or not tensor.numel():
+            return False
+        elements = value if isinstance(value, np.ndarray) else np.frombuffer(value, np.uint8)
+        begin: int = elements.__array_interface__["data"][0]
+        return bool(begin <= tensor.data_ptr() < begin + elements.nbytes)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other threads draw from the same generator of random numbers."""
+        return any(self.holder.value is generator for generator in SHARED_GENERATORS.values())
+
     def __str__(self) -> str:
+        if isinstance(state := self.after.get(self.key), OpaqueState):
+            return f"{self.path} (a {state.kind}, whose state the call changes)"
         before, after = (
             shown(content[self.key]) if self.key in content else "nothing"
             for content in (self.holder.content, self.after)
@@ -68,8 +92,11 @@ def observed_values(module: torch.nn.Module) -> Iterator[list[ChangedValue]]:
 
 def _changes(holder: Holder) -> Iterator[ChangedValue]:
     after = content_now(holder)
+    has_same_keys = holder.content.keys() == after.keys()
     for key in dict.fromkeys([*holder.content, *after]):
         values = [content[key] for content in (holder.content, after) if key in content]
+        if key is ORDER and not has_same_keys:
+            continue
         if len(values) != 2 or not same_content(*values):
             yield ChangedValue(holder, key, after)
 

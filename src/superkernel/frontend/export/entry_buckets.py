@@ -23,7 +23,7 @@ from ..capture.row_proof import prove_rows_independent
 from ..capture.row_rules import find_rule
 from ..settings import BucketedDimension
 from .entry_requests import EntryRequest
-from .exported_program import export_program
+from .exported_program import export_program, torch_failures_as_refusals
 from .returned_values import returned_values
 from .same_program import ProgramCall, first_difference, program_calls
 from .trace_entry import input_specs, is_user_input, keep_gradients, placeholder_examples
@@ -81,12 +81,15 @@ def prove_buckets(request: EntryRequest, kept: Collection[str]) -> BucketedEntry
     fakes, fake_mode = _symbolic_fakes(examples)
     keep_gradients(fakes, specs, program)
     what = f"entry {request.name!r}: {request.buckets[0]}"
-    try:
-        traced, metadata = captured_graph(module, fakes, fake_mode, kept)
-    except KeyError as missing:  # AOTAutograd looks for an input with the number that a value was computed from
-        if missing.args != (symbol,):
-            raise
-        raise UnsupportedError(f"{what} cannot have buckets: the model computes with the number of rows") from missing
+    with torch_failures_as_refusals(request.name, has_buckets=True):
+        try:
+            traced, metadata = captured_graph(module, fakes, fake_mode, kept)
+        except KeyError as missing:  # AOTAutograd looks for an input with the number that a value was computed from
+            if missing.args != (symbol,):
+                raise
+            raise UnsupportedError(
+                f"{what} cannot have buckets: the model computes with the number of rows"
+            ) from missing
     rows = _rows_symbol(traced, axes, symbol)
     largest = {rows: request.dim.buckets[-1]}
     layouts = prove_rows_independent(traced, rows, axes, find_rule, largest, what).outputs

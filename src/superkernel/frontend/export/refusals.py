@@ -15,7 +15,7 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 from torch.utils._pytree import tree_leaves
 
-from ...errors import SuperKernelError, UnsupportedError, shown
+from ...errors import UnsupportedError, shown
 from ...model.json_value import is_line
 from ...package.manifest import ELEMENT_BYTES, MOST_DIMENSIONS
 from ...package.weights_file import is_reserved
@@ -34,6 +34,7 @@ _ANY_NUMBER = (
     "be an input), or leave it out of buckets"
 )
 _UNKNOWN_TENSOR = "fake tensor in the exported program constant's list"
+_NOT_TRACED = "expected FakeTensor, got"  # where a buffer is assigned
 _UNKNOWN_NUMBER = "Could not extract specialized"
 _DROPOUT = ("dropout", "bernoulli", "rrelu")
 # what keeps an operator out of a super kernel -> what the user can do
@@ -179,13 +180,22 @@ def changed_values(changed: Sequence[ChangedValue], entry: str) -> UnsupportedEr
     )
 
 
-def export_failure(reason: Exception, entry: str, has_buckets: bool) -> SuperKernelError:
+def other_program(line: str | None, entry: str) -> UnsupportedError:
+    """Two calls of the model, one after the other, compute something else, and nothing that it holds tells why."""
+    where = f" ({line})" if line else ""
+    return UnsupportedError(
+        f"entry {entry!r}: the model computes with something in Python that is another in each call{where}, such as "
+        "the time, a variable of the process, or what a library keeps; a package would keep the first one: make it a "
+        "buffer (register_buffer), which becomes a state of the package, or pass it as an input"
+    )
+
+
+def export_failure(reason: Exception, entry: str, has_buckets: bool) -> UnsupportedError:
     """The error of torch.export, with what to do where that is known. `has_buckets`: it traced for any size."""
-    if isinstance(reason, SuperKernelError):
-        return reason
     text = str(reason).strip()
     line = line_in_traceback(text) or line_that_raised(reason)
-    first = (text.splitlines()[0] if text else type(reason).__name__) + (f" ({line})" if line else "")
+    at = f" ({line})" if line else ""
+    first = (text.splitlines()[0] if text else type(reason).__name__) + at
     if violated := _VIOLATED.match(text):
         return UnsupportedError(
             f"entry {entry!r}: dimension {violated[1]!r} cannot have buckets: the model works for some sizes only: "
@@ -201,6 +211,11 @@ def export_failure(reason: Exception, entry: str, has_buckets: bool) -> SuperKer
         return UnsupportedError(
             f"entry {entry!r}: the model returns {constant[1]}; a package returns tensors, numbers, texts and None: "
             "leave it out"
+        )
+    if _NOT_TRACED in text:
+        return UnsupportedError(
+            f"entry {entry!r}: the model assigns None, or a tensor that it holds elsewhere, to a buffer{at}: a state "
+            "keeps its shape and element type: write into the buffer, as with self.total.copy_(...) or .zero_()"
         )
     if _UNKNOWN_TENSOR in text:
         return UnsupportedError(

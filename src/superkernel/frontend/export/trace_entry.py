@@ -21,8 +21,9 @@ from ..aot import captured_graph
 from ..capture.recurrent import unroll_recurrent
 from ..input_overlap import share_memory
 from .entry_requests import OWNER
-from .exported_program import TracedCall
+from .exported_program import TracedCall, torch_failures_as_refusals
 from .held_values import tensor_paths
+from .joined_buffers import check_joined_buffers
 from .refusals import (
     check_described,
     check_weight,
@@ -74,7 +75,8 @@ def trace_entry(
     with fake_mode:
         fakes = [torch.empty_strided(value.shape, _strides(value), dtype=value.dtype) for value in examples]
     keep_gradients(fakes, specs, program)
-    traced, metadata = captured_graph(graph_module, fakes, fake_mode, kept)
+    with torch_failures_as_refusals(entry, has_buckets=False):
+        traced, metadata = captured_graph(graph_module, fakes, fake_mode, kept)
     refuse_random(traced.graph, entry)
     _check_mutations(metadata, specs, program, entry)
     _keep_outputs(traced.graph, metadata, returned.places)
@@ -85,13 +87,7 @@ def trace_entry(
 def share_states(shapes: Sequence[Any]) -> list[Any]:
     """What one entry writes is a state in all entries, also in those that only read it."""
     states = {state.name: state for shape in shapes for state in shape.traced.states}
-    for shape in shapes:
-        for alias in shape.traced.call.aliases:
-            if alias.other in states:
-                raise UnsupportedError(
-                    f"entry {shape.entry!r}: the model assigns {alias.other!r}, which it writes, to its buffer "
-                    f"{alias.name!r}, and both are then one memory: assign a copy, as with .clone()"
-                )
+    check_joined_buffers([(shape.entry, shape.traced.call.buffers) for shape in shapes])
     memory = {name: (shape.entry, tensor) for shape in shapes for name, tensor in shape.traced.memory.items()}
     for state in states:
         _, written = memory[state]
