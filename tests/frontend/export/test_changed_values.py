@@ -438,3 +438,20 @@ def test_a_number_that_another_entry_computes_with_is_refused(tmp_path: Path) ->
     x = torch.ones(3)
     with pytest.raises(UnsupportedError, match=r"entry 'set': .* self.factor \(from nothing to 3\)"):
         sk.export(Switch(), {"set": (x,), "use": (x,)}, tmp_path / "x.sk")
+
+
+def test_what_a_model_writes_into_a_file_stays_there(tmp_path: Path) -> None:
+    class Model(nn.Module):
+        def __init__(self, log: Any) -> None:
+            super().__init__()
+            self.log = log
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.log.write("called\n")
+            return x * 2
+
+    with (tmp_path / "log").open("w") as log:
+        sk.export(Model(log), (torch.ones(3),), tmp_path / "x.sk", cores=1)
+        log.write("exported\n")
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert lines[0] == "called" and lines.count("exported") == 1 and lines[-1] == "exported"

@@ -73,10 +73,10 @@ def _bit_generator(value: np.random.Generator | np.random.BitGenerator) -> Any:
     return value.bit_generator if isinstance(value, np.random.Generator) else value
 
 
-def _of_file(file: io.IOBase) -> tuple[Any, bool]:
-    """The position, and whether reading moves it."""
+def _of_file(file: io.IOBase) -> tuple[int | None, bool]:
+    """The position of a file that is read. What is only written, such as a log, changes no result and stays written."""
     try:
-        return (file.tell(), file.readable()) if not file.closed and file.seekable() else (None, False)
+        return (file.tell(), True) if not file.closed and file.readable() and file.seekable() else (None, False)
     except (OSError, ValueError):
         return None, False
 
