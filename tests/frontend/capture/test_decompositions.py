@@ -31,6 +31,7 @@ def test_truncated_quotients_of_integers() -> None:
         assert value.dtype is right.dtype and value.equal(right)
 
 
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="Inductor of this torch checks no divisor, also of a // b")
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
 def test_a_division_by_zero_is_an_error(dtype: torch.dtype) -> None:
     """The instruction of the processor would end the process."""

@@ -154,6 +154,7 @@ def test_a_package_computes_the_bits_of_the_compiled_model(package: Path) -> Non
         assert not loaded.save_state()["rows"].any() and loaded.save_state()["at"] == 0
 
 
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="this torch rounds elsewhere after an export that was refused")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_states_of_half_precision_have_the_bits_of_the_compiled_model(tmp_path: Path, dtype: torch.dtype) -> None:
     """A state that is read again in the same call is not rounded in between; eager torch rounds it."""
