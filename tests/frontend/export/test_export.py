@@ -409,7 +409,7 @@ class Refused(nn.Module):
         ("sizes", r"depends on data.*x\[x > 0\]\); give it a fixed size, such as a mask"),
         ("number", r"depends on data.*x\[0\].item\(\)\).*compute with the tensor instead of .item\(\)"),
         ("row", r"data.*x\[x.argmax\(\)\].*index with a tensor of one element, as in x\[i.view\(1\)\]"),
-        ("place", r"takes a size, a position .*\(.*self.state\[x.argmax\(\)\] = 1\); .*one element, as in x\[i.view"),
+        ("place", r"(takes|depends on) .*\(.*self.state\[x.argmax\(\)\] = 1\); .*one element, as in x\[i.view"),
         ("window", r"takes a size, a position .*\(.*x.narrow\(0, x.argmax\(\), 2\)\); compute with the tensor"),
         ("branch", r"branches on the values of a tensor.*x.sum\(\) > 0 else x\); use torch.where"),
         ("condition", r"1 operator cannot.*\n  cond: .*torch.cond\(x.sum\(\).*: write it without torch.cond"),
