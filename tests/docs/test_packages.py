@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 torch = pytest.importorskip("torch")
 
 import superkernel as sk  # noqa: E402
-from superkernel.package.weights_header import read_weights_header  # noqa: E402
+from superkernel.package.weights_header import parse_weights_header  # noqa: E402
 from superkernel.targets.native.toolchain import find_toolchain, run  # noqa: E402
 from superkernel.tools.cli import app  # noqa: E402
 
@@ -89,7 +89,8 @@ def refuses_numbers_that_are_not_those_of_the_code(package: Path) -> None:
 
 def change_a_weight(package: Path) -> None:
     file = Path(package) / "weights.safetensors"
-    stored = read_weights_header(file)["2.bias"]
+    with file.open("rb") as weights:
+        stored = parse_weights_header(weights, file)["2.bias"]
     raw = bytearray(file.read_bytes())
     raw[stored.begin] ^= 1
     file.write_bytes(raw)

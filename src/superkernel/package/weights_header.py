@@ -25,18 +25,8 @@ class StoredRange:
     end: int
 
 
-def read_weights_header(path: Path) -> Mapping[str, StoredRange]:
-    """The tensors by name, without those that fill gaps; a BuildError if the header contradicts itself or the file."""
-    try:
-        stream = path.open("rb")
-    except OSError as reason:
-        raise BuildError(f"{path} cannot be read: {reason}") from reason
-    with stream:
-        return parse_weights_header(stream, path)
-
-
 def parse_weights_header(stream: BinaryIO, path: Path) -> Mapping[str, StoredRange]:
-    """The same of a file that is open."""
+    """The tensors by name, without those that fill gaps; a BuildError if the header contradicts itself or the file."""
     try:
         size = os.fstat(stream.fileno()).st_size
         length = int.from_bytes(stream.read(8), "little")

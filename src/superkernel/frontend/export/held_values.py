@@ -243,7 +243,7 @@ def _slots(cls: type) -> Sequence[str]:
 
 def content_now(holder: Holder) -> Mapping[Any, Any]:
     """What the holder holds now; of the variables of a program those that were found."""
-    if isinstance(holder.value, dict) and holder.is_object:
+    if holder.is_namespace:
         return {name: holder.value[name] for name in holder.content if name in holder.value}
     return _content(holder.value)
 

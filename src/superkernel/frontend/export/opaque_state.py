@@ -101,7 +101,7 @@ def _reduced(iterator: Any, depth: int) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             parts = iterator.__reduce__()
-    except Exception:  # of any class: an iterator may take values from one that cannot be pickled
+    except (TypeError, AttributeError, RuntimeError):  # it cannot be pickled, or the dict that it is of has grown
         return _inner(gc.get_referents(iterator), depth)
     return _inner(parts, depth)
 
